@@ -1,0 +1,41 @@
+"""Backends: what runs a planned Program.
+
+A backend is a module with a class `Executable` (see `tinyaot.specialization.Executable`), and a
+function `unavailable()` that says why it cannot work here, where that can be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+from tinyaot.errors import BackendError
+
+BACKENDS = {"numpy": "tinyaot.backends.numpy"}
+AUTOMATIC = ("numpy",)  # what "auto" tries, in this order
+
+
+def load_backend(name: str) -> tuple[str, ModuleType]:
+    """The backend of that name ("auto": the best that can work here, or TINYAOT_BACKEND).
+
+    Raises BackendError for an unknown name, and for a backend that cannot work here, saying why.
+    """
+    if name == "auto":
+        name = os.environ.get("TINYAOT_BACKEND") or "auto"
+    if name == "auto":
+        name = next(candidate for candidate in AUTOMATIC if why_unavailable(candidate) is None)
+    why = why_unavailable(name)
+    if why is not None:
+        raise BackendError(f"backend {name!r} cannot work here: {why}", locate=False)
+    return name, importlib.import_module(BACKENDS[name])
+
+
+def why_unavailable(name: str) -> str | None:
+    """Why a backend cannot work here; None if it can. Raises BackendError for an unknown name."""
+    if name not in BACKENDS:
+        known = ", ".join(BACKENDS)
+        raise BackendError(f"no such backend: {name!r}; there are auto, {known}", locate=False)
+    module = importlib.import_module(BACKENDS[name])
+    check = getattr(module, "unavailable", None)
+    return check() if check is not None else None

@@ -1,0 +1,324 @@
+"""Capture: run the user's function once under the tracer and write down all that a call must do.
+
+Besides the Program itself a call has to find its inputs again (arguments, and state in reach),
+return the right objects (an input itself, a view of it, results that share memory), put back
+what was assigned to attributes, and leave `.grad` as the function left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tinyaot import ops
+from tinyaot.errors import TraceError
+from tinyaot.ir import Output, Program
+from tinyaot.ops.core import mode, using
+from tinyaot.state import Reach, Slot, find_reach
+from tinyaot.tape import reachable
+from tinyaot.tensor import Chain, Edge, Tensor
+from tinyaot.trace import Lifted, Root, Traced, TraceEngine
+from tinyaot.tree import leaves, map_tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How to make one returned tensor: a program output, an input itself, or a view of either.
+
+    `freed`: the backward inside the function used up its graph, so a later one raises.
+    """
+
+    kind: Literal["output", "input"]
+    index: int
+    views: Chain = ()
+    freed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Capture:
+    """A traced function: the Program, where its inputs come from, and what a call gives back."""
+
+    program: Program
+    inputs: list[Lifted]
+    slots: dict[int, Slot]  # position of an input -> the place in reach that holds it
+    arguments: list[int]  # positions of the tensor arguments, in call order
+    results: list[Result]
+    tree: Any  # the returned containers, with positions in `results` wrapped in Ref
+    rebinds: list[tuple[Slot, int]]  # attributes to set to a result
+    grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
+    none_grads: list[Tensor]  # tensors whose `.grad` has to be None at a call
+    reach: Reach
+    draws: int  # random draws that a call takes
+    whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
+    depends: set[int] = field(default_factory=set)  # inputs that the results depend on
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A place in the returned containers: which of the results stands here."""
+
+    index: int
+
+
+def capture(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], keep_grads: bool = False
+) -> Capture:
+    """Trace `fn(*args, **kwargs)`. Nothing is computed, and no state is changed.
+
+    Raises TraceError where a value is needed (`bool`, `item`, data-dependent shapes) and where a
+    traced tensor escapes to a place that cannot be written back.
+    """
+    engine = TraceEngine()
+    named = _argument_leaves(fn, args, kwargs)
+    arguments: dict[int, int] = {}
+    positions = []
+    for path, leaf in named:
+        if isinstance(leaf, np.ndarray):
+            raise TraceError(f"argument {path} is a NumPy array: pass a tensor (ta.tensor(array))")
+        if isinstance(leaf, Tensor):
+            if id(leaf) not in arguments:
+                arguments[id(leaf)] = len(engine.lifted)
+                engine.lift(leaf, "argument", path)
+            positions.append(arguments[id(leaf)])
+    reach = find_reach(fn, [(p, x) for p, x in named if _is_object(x)])
+    grad_mode = mode.grad_enabled
+    before = [(slot, slot.read()) for slot in reach.slots()]
+    identities = [(slot, value) for slot, value in reach.identities + reach.scalars]
+    try:
+        with using(engine):
+            out = fn(*args, **kwargs)
+    finally:
+        mode.grad_enabled = grad_mode
+        escaped = _put_back(before + identities)
+    with using(engine):
+        escaped += _new_attributes(engine, reach)
+        return _finish(engine, fn, out, positions, reach, escaped, keep_grads)
+
+
+def _is_object(x: Any) -> bool:
+    return not isinstance(x, (Tensor, bool, int, float, str, type(None)))
+
+
+def _argument_leaves(
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str, Any]]:
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    if names and getattr(fn, "__self__", None) is not None:
+        names = names[1:]
+    found: list[tuple[str, Any]] = []
+    for i, arg in enumerate(args):
+        found += leaves(arg, names[i] if i < len(names) else f"arg{i}")
+    for key, arg in kwargs.items():
+        found += leaves(arg, key)
+    return found
+
+
+def _put_back(before: list[tuple[Slot, Any]]) -> list[tuple[Slot, Tensor]]:
+    """Undo what the trace assigned to tensor slots; the assignments become outputs."""
+    assigned = []
+    for slot, old in before:
+        now = slot.read()
+        if now is old:
+            continue
+        if isinstance(now, Tensor) and now.is_traced:
+            assigned.append((slot, now))
+            slot.write(old)
+    return assigned
+
+
+def _new_attributes(engine: TraceEngine, reach: Reach) -> list[tuple[Slot, Tensor]]:
+    """Attributes that the trace added, and traced tensors it hid in containers."""
+    found = []
+    for owner in list(reach.objects.values()):
+        if isinstance(owner, (list, dict)):
+            values = owner.values() if isinstance(owner, dict) else owner
+            if any(isinstance(v, Tensor) and v.is_traced for v in values):
+                raise TraceError(
+                    "a traced tensor was stored in a list or dict that outlives the compiled "
+                    "function; return it instead",
+                    locate=False,
+                )
+        elif not isinstance(owner, (Tensor, type)) and hasattr(owner, "__dict__"):
+            for name, value in list(vars(owner).items()):
+                if isinstance(value, Tensor) and value.is_traced:
+                    from tinyaot.state import _attr
+
+                    found.append((Slot(name, owner, name, _attr), value))
+                    del vars(owner)[name]
+    return found
+
+
+def _finish(
+    engine: TraceEngine,
+    fn: Any,
+    out: Any,
+    positions: list[int],
+    reach: Reach,
+    escaped: list[tuple[Slot, Tensor]],
+    keep_grads: bool,
+) -> Capture:
+    results = _Results(engine)
+    tree = map_tensors(out, lambda t: Ref(results.add(t)))
+    rebinds = [(slot, results.add(t)) for slot, t in escaped]
+    grads: list[tuple[int, int | None]] = []
+    for lifted, value in engine.grads.values():
+        index = engine.lifted.index(lifted)
+        if value is None:
+            grads.append((index, None))
+        elif keep_grads and value._data.root.input is None:
+            grads.append((index, results.add(value)))
+        elif value._data.root.input is None:
+            grads.append((index, -1))
+    results.resolve()
+    outputs = list(results.outputs)
+    written = []
+    for lifted in engine.lifted:
+        assert lifted.shadow is not None
+        root: Root = lifted.shadow._data.root
+        if root.written:
+            written.append(lifted.shadow)
+            edge = engine.edge(lifted.shadow)
+            differentiable = edge is not None and edge is not lifted.shadow
+            outputs.append(
+                Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
+            )
+    depends = _dependences(engine, [*results.tensors, *written])
+    engine.closed = True
+    slots = _find_slots(engine, reach, positions)
+    names = {o.of: o.name for o in outputs if o.role == "mutated"}
+    outputs = [
+        Output(o.value, o.role, o.of, _name_of(engine, o.of, names), o.requires_grad)
+        if o.role == "mutated"
+        else o
+        for o in outputs
+    ]
+    program = Program(
+        getattr(fn, "__name__", type(fn).__name__),
+        "trace",
+        engine.inputs(),
+        tuple(engine.builder.nodes),
+        tuple(outputs),
+        engine.builder.next_id,
+    )
+    return Capture(
+        program,
+        engine.lifted,
+        slots,
+        positions,
+        results.results,
+        tree,
+        rebinds,
+        grads,
+        engine.none_grads,
+        reach,
+        engine.draws,
+        not any(o.requires_grad for o in outputs),
+        depends,
+    )
+
+
+def _dependences(engine: TraceEngine, results: list[Tensor]) -> set[int]:
+    """Positions of the inputs that differentiable results depend on, if only with gradient 0."""
+    edges = [e for e in map(engine.edge, results) if e is not None and not _freed(e)]
+    leaves_, nodes = reachable(edges)
+    found = {id(x) for x in (*leaves_, *nodes)}
+    return {
+        index
+        for index, lifted in enumerate(engine.lifted)
+        if id(lifted.shadow) in found or id(lifted.outer) in found
+    }
+
+
+def _name_of(engine: TraceEngine, of: int | None, names: dict[Any, str]) -> str:
+    return next((x.name for x in engine.lifted if x.value.id == of), names.get(of, ""))
+
+
+def _find_slots(engine: TraceEngine, reach: Reach, positions: list[int]) -> dict[int, Slot]:
+    """Where each lifted tensor is kept, and its name for people. A `.grad` is found by its tensor.
+
+    A tensor that is nowhere in reach is a constant of the trace (documented: trace-time).
+    """
+    found: dict[int, Slot] = {}
+    grads = {
+        id(t._grad): (t, slots[0].path)
+        for slots in reach.tensors.values()
+        for t in [slots[0].read()]
+        if isinstance(t, Tensor) and isinstance(t._grad, Tensor)
+    }
+    for index, lifted in enumerate(engine.lifted):
+        if index in positions or not isinstance(lifted.source, Tensor):
+            continue
+        slots = reach.tensors.get(id(lifted.source))
+        if slots is None:
+            slots = reach.tensors.get(id(lifted.source._data))  # a NumPy array in reach
+        if slots is not None:
+            found[index] = slots[0]
+            lifted.name = lifted.name or slots[0].path
+        elif id(lifted.source) in grads:
+            owner, path = grads[id(lifted.source)]
+            found[index] = Slot(f"{path}.grad", owner, "_grad", getattr)
+            lifted.name = lifted.name or f"{path}.grad"
+        else:
+            lifted.role = "constant"
+    return found
+
+
+class _Results:
+    """Decides how each returned tensor is made, so that identity and sharing come out right."""
+
+    def __init__(self, engine: TraceEngine) -> None:
+        self.engine = engine
+        self.tensors: list[Tensor] = []
+        self.index: dict[int, int] = {}
+        self.results: list[Result] = []
+        self.outputs: list[Output] = []
+
+    def add(self, tensor: Tensor) -> int:
+        """A position in `results`; the same tensor keeps its position."""
+        tensor = self.engine.resolve(tensor)
+        if id(tensor) not in self.index:
+            self.index[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+        return self.index[id(tensor)]
+
+    def resolve(self) -> None:
+        sharing: dict[int, list[Tensor]] = {}
+        for t in self.tensors:
+            sharing.setdefault(id(t._data.root), []).append(t)
+        made: dict[int, int] = {}  # id of a tensor -> its program output
+
+        def output(t: Tensor) -> int:
+            if id(t) not in made:
+                made[id(t)] = len(self.outputs)
+                edge = self.engine.edge(t)
+                differentiable = edge is not None and not _freed(edge)
+                self.outputs.append(Output(t._data.value, "user", None, "", differentiable))
+            return made[id(t)]
+
+        for t in self.tensors:
+            data: Traced = t._data
+            freed = _freed(self.engine.edge(t))
+            if data.root.input is not None:
+                source = self.engine.lifted.index(data.root.input)
+                self.results.append(Result("input", source, data.path))
+            elif data.path and len(sharing[id(data.root)]) > 1:
+                base = data.root.tensor
+                assert base is not None
+                self.results.append(Result("output", output(base), data.path, freed))
+            else:
+                self.results.append(Result("output", output(t), (), freed))
+
+
+def _freed(edge: Edge) -> bool:
+    """Whether a backward from here would meet values that were freed inside the function."""
+    return any(node.freed and node.saves for node in reachable([edge])[1])
+
+
+def replay(tensor: Tensor, views: Chain) -> Tensor:
+    """The views of a returned tensor, made anew on the real one."""
+    out: Tensor = ops.replay(tensor, views) if views else tensor
+    return out

@@ -1,0 +1,275 @@
+"""The compiler: the pipeline from a user's function to an executable, read top to bottom."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from tinyaot import passes
+from tinyaot.backends import load_backend
+from tinyaot.capture import Capture, capture
+from tinyaot.errors import BackendError, TinyaotError, VerifyError
+from tinyaot.interpret import interpret
+from tinyaot.ir import Program
+from tinyaot.ops.core import mode
+from tinyaot.record import Decision, Record, Stage
+from tinyaot.specialization import Specialization
+from tinyaot.tensor import Tensor
+from tinyaot.trace import TraceEngine
+from tinyaot.verify import verify
+
+F = TypeVar("F", bound=Callable[..., Any])
+PARTITIONS = ("min_cut", "save_all", "recompute_all")
+RECOMPILE_WARNING = 8  # specialisations of one function, from which on a warning says so once
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keyword options of `compile`, checked."""
+
+    backend: str = "auto"
+    partition: Any = "min_cut"
+    memory_budget: int | float | None = None
+    time_slack: float = 0.05
+    cost: str = "time"
+    keep_grads: bool = False
+    record: bool = True
+
+    def __post_init__(self) -> None:
+        if self.partition not in PARTITIONS and not callable(self.partition):
+            raise BackendError(
+                f"compile: partition={self.partition!r}; it is one of {', '.join(PARTITIONS)}, or "
+                f"a function (Program) -> set of value ids to save"
+            )
+        if self.cost not in ("time", "flops"):
+            raise BackendError(f"compile: cost={self.cost!r}; it is 'time' or 'flops'")
+
+
+# ---- the pipeline -------------------------------------------------------------------------------
+
+
+class Pipeline:
+    """Runs passes one after another; everything that watches a compile hangs on `stage`."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.decisions: list[Decision] = []
+        self.check = os.environ.get("TINYAOT_CHECK") == "1"
+
+    def stage(self, name: str, run: Callable[[], Program], before: Program | None) -> Program:
+        """Run one pass: time it, verify its result, and record it."""
+        began = time.perf_counter()
+        program = run()
+        seconds = time.perf_counter() - began
+        verify(program)
+        if self.check and before is not None:
+            check_values(name, before, program)
+        self.stages.append(Stage(name, program, seconds))
+        return program
+
+
+def lower(program: Program, options: Options, joint: bool) -> tuple[Program, Pipeline]:
+    """From a traced Program to a planned one.
+
+    What to look at: each stage is a Program that prints, parses back, verifies and runs.
+    """
+    p = Pipeline()
+    log = p.decisions
+    x = p.stage("trace", lambda: program, None)
+    x = p.stage("functionalize", lambda: passes.functionalize(x, log=log), x)
+    x = p.stage("autodiff", lambda: passes.differentiate(x, joint=joint, log=log), x)
+    x = p.stage("simplify", lambda: passes.simplify(x, log=log), x)
+    x = p.stage(
+        "partition",
+        lambda: passes.partition(
+            x,
+            strategy=options.partition,
+            memory_budget=options.memory_budget,
+            cost=options.cost,
+            time_slack=options.time_slack,
+            log=log,
+        ),
+        x,
+    )
+    x = p.stage("layout", lambda: passes.assign_layouts(x, log=log), x)
+    x = p.stage("fuse", lambda: passes.fuse(x, log=log), x)
+    x = p.stage("schedule", lambda: passes.schedule(x, log=log), x)
+    x = p.stage("plan", lambda: passes.plan(x, log=log), x)
+    return x, p
+
+
+def check_values(name: str, before: Program, after: Program) -> None:
+    """TINYAOT_CHECK=1: a pass must not change what a program computes (on random inputs)."""
+    rng = np.random.default_rng(0)
+    given = {i.value.id: _random_input(i.value.type, rng) for i in after.inputs}
+    kept = [o for o in after.outputs if o.role in ("user", "mutated")]
+    old = interpret(before, *(given[i.value.id] for i in before.inputs))
+    new = interpret(after, *(given[i.value.id] for i in after.inputs))
+    pairs = zip(
+        [a for a, o in zip(old, before.outputs, strict=True) if o.role in ("user", "mutated")],
+        [a for a, o in zip(new, after.outputs, strict=True) if o.role in ("user", "mutated")],
+        kept,
+        strict=True,
+    )
+    for a, b, output in pairs:
+        close = np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+        if a.shape != b.shape or a.dtype != b.dtype or not close:
+            raise VerifyError(f"pass {name} changed the value of output {output.value}")
+
+
+def _random_input(type_: Any, rng: np.random.Generator) -> np.ndarray:
+    if type_.dtype.kind == "float":
+        return np.asarray(rng.uniform(0.1, 1.0, type_.shape), type_.dtype.numpy)
+    return np.asarray(rng.integers(0, 2, type_.shape), type_.dtype.numpy)
+
+
+# ---- the compiled function ----------------------------------------------------------------------
+
+
+class Compiled:
+    """A function that is traced, compiled and cached for each kind of call.
+
+    `records` holds what happened for every specialisation; `explain(*args)` compiles without
+    running; `clear()` forgets. Attributes that it lacks are the wrapped function's or module's.
+    """
+
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+        self.__wrapped__ = fn
+        self._options = options
+        self._specializations: list[Specialization] = []
+        self._warned = False
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
+            return self.__wrapped__(*args, **kwargs)
+        found, sources = self._find(args, kwargs)
+        return found(sources)
+
+    def _find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Specialization, list[Any]]:
+        why = None
+        for candidate in reversed(self._specializations):
+            sources = candidate.bind(args, kwargs)
+            if not isinstance(sources, str):
+                return candidate, sources
+            why = why or sources
+        made = self._specialize(args, kwargs, why)
+        sources = made.bind(args, kwargs)
+        if isinstance(sources, str):
+            raise TinyaotError(f"{self._name}: state changed while it was compiled: {sources}")
+        return made, sources
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.__wrapped__, "__name__", type(self.__wrapped__).__name__)
+
+    def _specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], why: str | None
+    ) -> Specialization:
+        """Trace and compile for this kind of call."""
+        began = time.perf_counter()
+        captured = capture(self.__wrapped__, args, kwargs, self._options.keep_grads)
+        traced = time.perf_counter() - began
+        joint = any(o.requires_grad for o in captured.program.outputs)
+        captured.whole_step = not joint
+        program, pipeline = lower(captured.program, self._options, joint)
+        pipeline.stages[0].seconds += traced
+        name, backend = load_backend(self._options.backend)
+        record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
+        began = time.perf_counter()
+        executable = backend.Executable(program)
+        record.stages.append(Stage("emit", program, time.perf_counter() - began))
+        record.recompiled_because = why
+        made = Specialization(captured, executable, record, args, kwargs)
+        self._specializations.append(made)
+        if len(self._specializations) >= RECOMPILE_WARNING and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name} was compiled {len(self._specializations)} times; last because: {why}",
+                stacklevel=4,
+            )
+        return made
+
+    @property
+    def records(self) -> list[Record]:
+        """One Record for each specialisation, newest last."""
+        return [s.record for s in self._specializations]
+
+    def explain(self, *args: Any, **kwargs: Any) -> Record:
+        """The Record of the specialisation for such a call. Compiles if needed; runs nothing."""
+        return self._find(args, kwargs)[0].record
+
+    def inputs(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
+        """The arrays that the lifted Program takes for such a call, for `interpret`."""
+        found, sources = self._find(args, kwargs)
+        return [a.copy() for a in found.peek(sources)]
+
+    def clear(self) -> None:
+        """Forget every specialisation."""
+        self._specializations.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """As a decorator of a method: bound to its object at each access."""
+        if instance is None:
+            return self
+        cache = instance.__dict__.setdefault("_compiled_methods", {})
+        if self not in cache:
+            cache[self] = Compiled(self.__wrapped__.__get__(instance, owner), self._options)
+        return cache[self]
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._name}: {len(self._specializations)} specialisations>"
+
+
+@overload
+def compile(fn: F) -> F: ...
+@overload
+def compile(fn: None = None, **options: Any) -> Callable[[F], F]: ...
+@overload
+def compile(fn: F, **options: Any) -> F: ...
+def compile(fn: Any = None, **options: Any) -> Any:
+    """Compile a function of tensors, a training step, or a Module. Also a decorator.
+
+    A *function of tensors* gives forward and backward halves that join the eager tape. A *training
+    step*, which itself calls `backward()` and `opt.step()`, becomes one program.
+
+    backend: "auto", "numpy", "c", "cupy"; partition: "min_cut", "save_all", "recompute_all", or a
+    function `(Program) -> set of value ids to save`; memory_budget: None, bytes (int), or a
+    fraction (float) between the least planned peak (0) and that of saving all (1); time_slack: how
+    much slower than the fastest a plan may be to save memory; cost: "time" or "flops"; keep_grads:
+    leave `.grad` behind after a step; record: keep stage programs and decisions.
+
+    Raises BackendError for an unknown option or a backend that cannot work here.
+    """
+    unknown = set(options) - set(Options.__dataclass_fields__)
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise BackendError(f"compile: no option {sorted(unknown)[0]!r}; there are {known}")
+    checked = Options(**options)
+    load_backend(checked.backend)
+    if fn is None:
+        return lambda f: Compiled(f, checked)
+    return Compiled(fn, checked)
+
+
+def trace(fn: Callable[..., Any], *example_args: Any, **kwargs: Any) -> Program:
+    """The Program that `fn(*example_args)` writes down: views, writes and `grad` still in it."""
+    wrapped = fn.__wrapped__ if isinstance(fn, Compiled) else fn
+    return capture(wrapped, example_args, kwargs).program
+
+
+__all__ = ["Compiled", "Options", "compile", "lower", "trace"]

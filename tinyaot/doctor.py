@@ -1,0 +1,121 @@
+"""What works on this machine, what stands in for what does not, and how to get the rest."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+COMPILERS = ("cc", "gcc", "clang")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report. `found`: what is here, or None. `otherwise`: what happens without
+    it, and how to get it."""
+
+    name: str
+    found: str | None
+    use: str
+    otherwise: str = ""
+    needed: bool = False
+
+
+def examine() -> list[Check]:
+    """Every check, in the order of a first setup."""
+    return [
+        Check("Python", platform.python_version(), "runs everything", needed=True),
+        *(_library(name) for name in ("numpy", "scipy", "rich", "graphviz")),
+        Check("BLAS", blas(), "products in eager mode and on the numpy backend"),
+        Check(
+            "C compiler",
+            compiler(),
+            'backend="c"',
+            'backend="auto" runs on NumPy instead; install gcc or clang, or set CC',
+        ),
+        Check(
+            "GPU",
+            gpu(),
+            'backend="cupy"',
+            "the CPU is used; needs an NVIDIA GPU and pip install 'tinyaot[cuda]'",
+        ),
+        Check(
+            "Graphviz",
+            graphviz(),
+            "pictures (tinyaot stages)",
+            "stages writes .dot files instead; pip install 'tinyaot[viz]', or install graphviz",
+        ),
+    ]
+
+
+def blas() -> str | None:
+    """NumPy's BLAS: name and version."""
+    try:
+        config = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
+    except (KeyError, TypeError):
+        return None
+    name, version = config.get("name", "unknown"), config.get("version", "")
+    return f"{name} {version}".strip()
+
+
+def compiler() -> str | None:
+    """The C compiler that would be used: CC if it is set, else the first of cc, gcc, clang."""
+    chosen = os.environ.get("CC")
+    for name in (chosen,) if chosen else COMPILERS:
+        path = shutil.which(name.split()[0]) if name.strip() else None
+        if path:
+            return f"{path} ({_first_line([path, '--version'])})"
+    return None
+
+
+def gpu() -> str | None:
+    """The first CUDA device, through CuPy."""
+    if importlib.util.find_spec("cupy") is None:
+        return None
+    try:
+        runtime = importlib.import_module("cupy").cuda.runtime
+        if not runtime.getDeviceCount():
+            return None
+        return str(runtime.getDeviceProperties(0)["name"].decode())
+    except Exception:  # a CuPy that cannot start raises whatever its libraries raise
+        return None
+
+
+def graphviz() -> str | None:
+    """What would draw pictures."""
+    from tinyaot.viz.render import renderer
+
+    tool = renderer()
+    if tool == "pygraphviz":
+        return f"pygraphviz {importlib.metadata.version('pygraphviz')}"
+    return shutil.which(tool) if tool else None
+
+
+def _library(name: str) -> Check:
+    try:
+        found: str | None = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    return Check(name, found, "required", f"pip install {name}", needed=True)
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not run"
+    lines = done.stdout.strip().splitlines()
+    return lines[0] if lines else "does not say"
+
+
+def healthy(checks: list[Check]) -> bool:
+    """Whether everything that is needed is here."""
+    return all(c.found for c in checks if c.needed) and sys.version_info >= (3, 11)

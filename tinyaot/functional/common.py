@@ -1,0 +1,96 @@
+"""What the composites share. They are plain Python over primitives: no compiler pass knows them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from tinyaot import ops
+from tinyaot.errors import ArgumentError, ShapeError
+from tinyaot.functions.operands import cast as to_dtype
+from tinyaot.functions.operands import wide
+from tinyaot.ops.core import mode
+from tinyaot.shapes import Shape, int64
+from tinyaot.tape import quiet
+from tinyaot.tensor import Tensor, TensorEngine
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def quietly(fn: Function) -> Function:
+    """Decorator: one entry into quiet mode for all the primitives of a composite."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with quiet():
+            return fn(*args, **kwargs)
+
+    return cast(Function, wrapper)
+
+
+def engine() -> TensorEngine:
+    """The engine in force, as one that knows tensors."""
+    return cast(TensorEngine, mode.engine)
+
+
+def positions(x: Tensor, axis: int, start: int = 0) -> Tensor:
+    """0, 1, 2, ... along `axis` of x, with size 1 elsewhere: int64, to compare indices with."""
+    shape = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
+    index = ops.reshape(ops.iota(size=x.shape[axis], dtype=int64), shape=shape)
+    return cast(Tensor, ops.add(index, start) if start else index)
+
+
+def unsqueezed(x: Tensor, axis: int) -> Tensor:
+    """x with an axis of size 1 put in at `axis`."""
+    return cast(Tensor, ops.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:])))
+
+
+def squeezed(x: Tensor, axis: int) -> Tensor:
+    """x without its `axis`, which has size 1."""
+    return cast(Tensor, ops.reshape(x, shape=x.shape[:axis] + x.shape[axis + 1 :]))
+
+
+def mean_over(x: Tensor, axes: Shape) -> Tensor:
+    """The mean along `axes`, which stay with size 1."""
+    count = functools.reduce(operator.mul, (x.shape[a] for a in axes), 1)
+    total = ops.sum(x, axes=axes)
+    # NaN over nothing; a division, since the reciprocal of a count is not exact.
+    return cast(Tensor, ops.div(total, float(count)))
+
+
+def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
+    """The losses themselves ("none"), their sum, or their mean."""
+    if reduction == "none":
+        return loss
+    axes = tuple(range(loss.ndim))
+    if reduction == "sum":
+        return cast(Tensor, ops.reshape(ops.sum(loss, axes=axes), shape=()))
+    if reduction == "mean":
+        return cast(Tensor, ops.reshape(mean_over(loss, axes), shape=()))
+    raise ArgumentError(f"{op}: reduction must be 'none', 'sum' or 'mean', got {reduction!r}")
+
+
+def pair(op: str, name: str, value: Any) -> tuple[int, int]:
+    """An int or two of them, for the two dimensions of an image."""
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(sizes) == 1:
+        sizes = sizes * 2
+    if len(sizes) != 2:
+        raise ShapeError(f"{op}: {name} must be an int or two, got {value!r}")
+    return operator.index(sizes[0]), operator.index(sizes[1])
+
+
+__all__ = [
+    "engine",
+    "mean_over",
+    "pair",
+    "positions",
+    "quietly",
+    "reduced",
+    "squeezed",
+    "to_dtype",
+    "unsqueezed",
+    "wide",
+]

@@ -1,0 +1,201 @@
+"""Run a Program node by node with NumPy: the reference meaning of every stage.
+
+No plan, no reuse of memory, no cleverness: what a compiled program gives is right if it gives what
+this gives. The rules are few. A view is a NumPy view, so that before functionalization a write
+through one reaches its base; everything else is fresh memory in C order; the caller's arrays are
+never written. A program that still has `grad` nodes runs on the eager tape instead, which then says
+what the derivatives are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tinyaot import ops
+from tinyaot.eager import EagerEngine
+from tinyaot.errors import DTypeError, ShapeError, TinyaotError, VerifyError
+from tinyaot.ir import Input, Node, Program, Value
+from tinyaot.ops.core import TABLE, Primitive, using
+from tinyaot.shapes import TensorType, numpy_to_dtype
+from tinyaot.tape import enable_grad, quiet
+from tinyaot.tensor import Tensor
+
+Observer = Callable[[int, np.ndarray], None]
+
+
+def interpret(program: Program, *arrays: Any, observe: Observer | None = None) -> list[np.ndarray]:
+    """The values of the program's outputs, in order, as new arrays.
+
+    `arrays` are the inputs in order, of exactly their types (a Python number will do for a 0-d
+    input). `observe(id, array)` is called with every input and every value when it is computed
+    (not a copy: look, or copy, but do not write). Raises ShapeError or DTypeError for an array
+    that does not fit its input.
+    """
+    given = _check_arrays(program, arrays)
+    ops_used = {n.op for n in program.nodes}
+    if "grad" in ops_used:
+        return _interpret_on_tape(program, given, observe)
+    if "write" in ops_used:
+        given = [a.copy() for a in given]
+    values = {i.value.id: a for i, a in zip(program.inputs, given, strict=True)}
+    if observe is not None:
+        for id_, array in values.items():
+            observe(id_, array)
+    run_nodes(program.nodes, values, observe)
+    return [values[o.value.id].copy() for o in program.outputs]
+
+
+def run_nodes(
+    nodes: Iterable[Node], values: dict[int, np.ndarray], observe: Observer | None = None
+) -> None:
+    """Run `nodes` (no `grad` among them) in order: operands are read from `values`, results are
+    added to it."""
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            operands = [values[v.id] for v in node.inputs]
+            if node.op == "write":
+                target = operands[0].view()
+                target.flags.writeable = True  # NumPy's broadcast views are not, even of themselves
+                np.copyto(target, operands[1])
+                continue
+            array = _run(node, operands)
+            values[node.result.id] = array
+            if observe is not None:
+                observe(node.result.id, array)
+
+
+def _run(node: Node, operands: list[np.ndarray]) -> np.ndarray:
+    primitive = _primitive(node)
+    array = np.asarray(primitive.array(*operands, **node.attrs))
+    if primitive.kind != "view":
+        # NumPy's own results follow the operands' order and may be an operand.
+        array = np.asarray(array, order="C")
+        if any(np.may_share_memory(array, x) for x in operands):
+            array = array.copy()
+    _check_result(node, array)
+    return array
+
+
+def _primitive(node: Node) -> Primitive:
+    if node.op not in TABLE:
+        raise VerifyError(f"interpret: there is no primitive {node.op!r}")
+    return TABLE[node.op]
+
+
+def _check_result(node: Node, array: np.ndarray) -> None:
+    found = TensorType(numpy_to_dtype(array.dtype), array.shape)
+    if found != node.result.type:
+        raise VerifyError(
+            f"interpret: {node.op} gave {found} for {node.result}: {node.result.type}. Either the "
+            f"program is not well-typed (verify says where), or the op's type rule is wrong"
+        )
+
+
+# ---- programs with grad nodes -------------------------------------------------------------------
+
+
+def _interpret_on_tape(
+    program: Program, arrays: list[np.ndarray], observe: Observer | None
+) -> list[np.ndarray]:
+    """`interpret` on eager tensors: `grad` nodes ask the tape that the nodes above them left."""
+    engine = EagerEngine()
+    wrt = {v.id for n in program.nodes if n.op == "grad" for v in _split_grad(n)[2]}
+    values: dict[int, Tensor] = {}
+
+    def define(value: Value, tensor: Tensor) -> None:
+        if value.id in wrt and value.type.dtype.is_floating and engine.edge(tensor) is None:
+            tensor = _asking_for_grad(tensor)
+        values[value.id] = tensor
+        if observe is not None:
+            observe(value.id, tensor._data)
+
+    with using(engine), quiet(), enable_grad():
+        for i, array in zip(program.inputs, arrays, strict=True):
+            tensor = Tensor(array.copy())
+            define(i.value, _asking_for_grad(tensor) if i.requires_grad else tensor)
+        for node in program.nodes:
+            operands = [values[v.id] for v in node.inputs]
+            if node.op == "grad":
+                for value, gradient in zip(node.results, _grad(engine, node, values), strict=True):
+                    define(value, gradient)
+            elif node.op == "write":
+                engine.write(*operands)
+            else:
+                result = engine.bind(_primitive(node), tuple(operands), dict(node.attrs))
+                _check_result(node, result._data)
+                define(node.result, result)
+    return [values[o.value.id]._data.copy() for o in program.outputs]
+
+
+def _asking_for_grad(tensor: Tensor) -> Tensor:
+    """The same value, requiring grad. No leaf, which could not be written; but a view keeps its
+    bytes and becomes one."""
+    if tensor._chain:
+        return tensor.requires_grad_()
+    tensor.requires_grad_()
+    copied: Tensor = ops.copy(tensor)
+    return copied
+
+
+def _split_grad(node: Node) -> tuple[tuple[Value, ...], tuple[Value, ...], tuple[Value, ...]]:
+    """A grad node's outputs, their cotangents (none: ones), and what it differentiates by."""
+    count = int(node.attrs["outputs"])
+    seeds = count if node.attrs["cotangents"] else 0
+    return node.inputs[:count], node.inputs[count : count + seeds], node.inputs[count + seeds :]
+
+
+def _grad(engine: EagerEngine, node: Node, values: dict[int, Tensor]) -> list[Tensor]:
+    """The gradients as tensors on bytes of their own, zero where nothing is connected."""
+    outputs, seeds, wrt = ([values[v.id] for v in part] for part in _split_grad(node))
+    pairs = list(zip(outputs, seeds or [None] * len(outputs), strict=True))
+    roots = [(y, seed) for y, seed in pairs if engine.edge(y) is not None]
+    found: list[Tensor | None] = [None] * len(wrt)
+    if roots:
+        ys, cotangents = zip(*roots, strict=True)
+        found = engine.grad(ys, wrt, cotangents, retain_graph=True, create_graph=True)
+    return [
+        Tensor(np.zeros(x.shape, x.dtype.numpy)) if g is None else ops.copy(g)
+        for x, g in zip(wrt, found, strict=True)
+    ]
+
+
+# ---- what is given ------------------------------------------------------------------------------
+
+
+def _check_arrays(program: Program, arrays: tuple[Any, ...]) -> list[np.ndarray]:
+    """The inputs as arrays in C order."""
+    if len(arrays) != len(program.inputs):
+        wanted = ", ".join(map(_describe, program.inputs)) or "none"
+        raise TinyaotError(
+            f"interpret: {program.name} has {len(program.inputs)} inputs ({wanted}), "
+            f"got {len(arrays)} arrays"
+        )
+    return [_check_array(i, x) for i, x in zip(program.inputs, arrays, strict=True)]
+
+
+_NUMBERS = {"bool": (bool,), "int": (bool, int), "float": (bool, int, float)}
+
+
+def _check_array(i: Input, x: Any) -> np.ndarray:
+    wanted = i.value.type
+    if type(x) in _NUMBERS[wanted.dtype.kind]:
+        x = np.asarray(x, wanted.dtype.numpy)
+    array = np.asarray(x, order="C")
+    if numpy_to_dtype(array.dtype) is not wanted.dtype:
+        raise DTypeError(
+            f"interpret: input {_describe(i)} was given an array of dtype {array.dtype.name}; "
+            f"convert it with astype"
+        )
+    if array.shape != wanted.shape:
+        raise ShapeError(
+            f"interpret: input {_describe(i)} was given an array of shape {array.shape}; a program "
+            f"has fixed shapes: reshape the array, or trace again"
+        )
+    return array
+
+
+def _describe(i: Input) -> str:
+    return f"{i.name or i.value}: {i.value.type}"

@@ -1,0 +1,204 @@
+"""The intermediate representation: Values, Nodes and Programs. The ground floor.
+
+It knows no op and no array library: an op is a name here, its meaning is declared in `tinyaot.ops`.
+One `Program` type serves every stage, from the trace to the memory plan. It is SSA: a Value is
+defined once, by an input or a node, and keeps its id for life: a pass that keeps a value keeps its
+id, a pass that makes one takes a fresh id. Values do not point at their producers, so a pass
+rewrites a Program by making a new tuple of nodes, sharing those it does not touch (the idea of
+MLIR's SSA values, with persistent data in place of use lists).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from tinyaot.location import Loc
+from tinyaot.shapes import TensorType
+
+Phase = Literal["forward", "backward", "update"]
+InputRole = Literal["argument", "state", "hyper", "constant", "random", "cotangent"]
+OutputRole = Literal["user", "mutated", "saved", "gradient"]
+Relation = Literal[
+    "traced", "functionalized", "vjp-of", "recompute-of", "simplified", "fused-into", "emitted-as"
+]
+
+PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
+STAGES = (
+    "trace",
+    "functionalize",
+    "autodiff",
+    "simplify",
+    "partition",
+    "layout",
+    "fuse",
+    "schedule",
+    "plan",
+    "emit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A typed SSA value, printed `%7: f32[2,3]`."""
+
+    id: int
+    type: TensorType
+
+    def __str__(self) -> str:
+        return f"%{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One step of a node's history: `relation` to the earlier value `id`.
+
+    For `vjp-of`, `operand` is the position of the operand whose gradient this is.
+    """
+
+    relation: Relation
+    id: int
+    operand: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation. `attrs` are plain data (numbers, strings, dtypes, tuples of these)."""
+
+    op: str
+    inputs: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    phase: Phase | None = None
+    loc: Loc | None = None
+    origin: tuple[Origin, ...] = ()
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value given by the caller. `name` is for people: an argument or a path such as
+    `model.fc1.weight`. `requires_grad`: the caller's tensor asks for a gradient."""
+
+    value: Value
+    role: InputRole = "argument"
+    name: str = ""
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A value given back. `of` is the id of the input that it overwrites (mutated) or is the
+    gradient of (gradient), and for a cotangent's sake the position stands for itself."""
+
+    value: Value
+    role: OutputRole = "user"
+    of: int | None = None
+    name: str = ""
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value lives. `space`: arena, output, saved, input (a leaf's own buffer) or literal
+    (a scalar constant, no memory). `root` is the id whose bytes it shares (itself, if its own);
+    `first` and `last` are node positions of birth and last use of the whole storage."""
+
+    space: Literal["arena", "output", "saved", "input", "literal"]
+    offset: int
+    nbytes: int
+    root: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The memory plan of a scheduled Program: bytes of the arena and each value's place."""
+
+    arena: int
+    places: Mapping[int, Place]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A straight-line program at one stage of the pipeline.
+
+    `nodes` are in execution order. After partitioning, a node's `phase` says which half it is in;
+    the halves of an ahead-of-time compiled function are two entry points of one Program: the
+    forward takes the inputs but the cotangents, and gives the user's, mutated and saved outputs;
+    the backward takes saved values and cotangents and gives the gradients.
+    """
+
+    name: str
+    stage: str
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    next_id: int
+    plan: Plan | None = None
+
+    @cached_property
+    def producers(self) -> dict[int, Node]:
+        """The node that defines each value (inputs have none)."""
+        return {r.id: n for n in self.nodes for r in n.results}
+
+    @cached_property
+    def values(self) -> dict[int, Value]:
+        """Every value, by id, inputs first."""
+        found = {i.value.id: i.value for i in self.inputs}
+        found.update((r.id, r) for n in self.nodes for r in n.results)
+        return found
+
+    @cached_property
+    def users(self) -> dict[int, list[Node]]:
+        """The nodes that read each value, in order; a node that reads it twice is listed once."""
+        found: dict[int, list[Node]] = {v: [] for v in self.values}
+        for n in self.nodes:
+            for v in {v.id for v in n.inputs}:
+                found[v].append(n)
+        return found
+
+    def replace(self, **changes: Any) -> Program:
+        """A copy with some fields changed (caches are not carried over)."""
+        return replace(self, **changes)
+
+    def outputs_of(self, *roles: OutputRole) -> tuple[Output, ...]:
+        return tuple(o for o in self.outputs if o.role in roles)
+
+    def inputs_of(self, *roles: InputRole) -> tuple[Input, ...]:
+        return tuple(i for i in self.inputs if i.role in roles)
+
+
+def live_nodes(nodes: Iterable[Node], roots: Iterable[Value]) -> list[Node]:
+    """The nodes that `roots` depend on, in their order (dead code elimination's core)."""
+    wanted = {v.id for v in roots}
+    kept: list[Node] = []
+    for node in reversed(list(nodes)):
+        if not wanted.isdisjoint(r.id for r in node.results):
+            wanted.update(v.id for v in node.inputs)
+            kept.append(node)
+    kept.reverse()
+    return kept
+
+
+def substitute(node: Node, new: Mapping[int, Value]) -> Node:
+    """`node` reading `new[id]` wherever it read id; the node itself when nothing changes."""
+    if not any(v.id in new for v in node.inputs):
+        return node
+    return replace(node, inputs=tuple(new.get(v.id, v) for v in node.inputs))
+
+
+def fresh_ids(program: Program) -> Iterator[int]:
+    """Ids from the program's `next_id` on."""
+    id_ = program.next_id
+    while True:
+        yield id_
+        id_ += 1

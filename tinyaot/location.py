@@ -1,0 +1,43 @@
+"""Where in the *user's* code something happened: the nearest frame outside this package."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PROGRAMS = _PACKAGE + "models.py"  # the built-in programs are written as a user would
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A line of the user's source."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    @property
+    def source(self) -> str:
+        """The text of the line, stripped ('' where the source cannot be read)."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+def is_user_file(filename: str) -> bool:
+    """Whether code of `filename` is the user's (not tinyaot's own)."""
+    return filename == _PROGRAMS or not filename.startswith((_PACKAGE, "<frozen"))
+
+
+def user_location() -> Loc | None:
+    """The innermost stack frame outside tinyaot, or None (a C caller)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            return Loc(code.co_filename, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

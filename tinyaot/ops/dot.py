@@ -1,0 +1,264 @@
+"""The only product: an einsum of two operands, computed by matrix products on strided views.
+
+`dot(a, b, spec="bij,bjk->bik")`: a letter of both operands and the result is a batch; of both
+operands only, contracted; of one operand and the result, a row or column; of one operand only, it
+is summed. The gradients are dots with the letters rearranged. A transpose is only strides here, so
+BLAS reads what is there: letters are merged into one matrix axis where their strides nest, and
+looped over as a batch where they do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tinyaot.errors import DTypeError, ShapeError
+from tinyaot.ops.core import Attrs, Primitive, declare, is_half, same_dtype
+from tinyaot.ops.reduce import broadcast
+from tinyaot.ops.views import reshape
+from tinyaot.shapes import (
+    Shape,
+    TensorType,
+    contiguous,
+    contiguous_strides,
+    permute_geometry,
+    reshape_geometry,
+)
+
+
+@cache
+def letters(spec: str) -> tuple[str, str, str]:
+    """The letters of a, b and the result; ShapeError for a spec that is none."""
+    operands, arrow, out = spec.partition("->")
+    a, comma, b = operands.partition(",")
+    alphabetic = all(c.isascii() and c.isalpha() for c in a + b + out)
+    repeats = any(len(set(s)) != len(s) for s in (a, b, out))
+    if not (arrow and comma and alphabetic) or repeats or not set(out) <= set(a + b):
+        raise ShapeError(
+            f'dot: {spec!r} is no spec; write "ij,jk->ik": single letters, none twice in one '
+            f"operand, every letter of the result in an operand"
+        )
+    return a, b, out
+
+
+def letter_sizes(spec: str, a: Shape, b: Shape) -> dict[str, int]:
+    """The size of every letter; ShapeError where operands do not fit the spec or each other."""
+    in_a, in_b, _ = letters(spec)
+    if len(in_a) != len(a) or len(in_b) != len(b):
+        raise ShapeError(
+            f"dot: {spec!r} does not fit shapes {a} and {b}: they have {len(a)} and {len(b)} axes"
+        )
+    sizes = dict(zip(in_a, a))
+    for letter, n in zip(in_b, b):
+        if sizes.setdefault(letter, n) != n:
+            raise ShapeError(
+                f"dot: shapes {a} and {b} do not fit {spec!r}: {letter!r} is {sizes[letter]} in "
+                f"one and {n} in the other"
+            )
+    return sizes
+
+
+def _type_rule(a: TensorType, b: TensorType, spec: str) -> TensorType:
+    dtype = same_dtype("dot", (a, b))
+    if dtype.kind == "bool":
+        raise DTypeError("dot is not defined for bool; cast first")
+    sizes = letter_sizes(spec, a.shape, b.shape)
+    return TensorType(dtype, tuple(sizes[c] for c in letters(spec)[2]))
+
+
+# ---- choosing views -----------------------------------------------------------------------------
+
+View = tuple[tuple[int, ...], Shape]  # axes in order, then the shape they are merged to
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Views of a, b and out on which one NumPy call computes the product.
+
+    product: "multiply" (nothing is contracted), "matmul", or "swapped" (matmul of the transposes,
+    when it is out's rows that are dense).
+    """
+
+    product: str
+    a: View
+    b: View
+    out: View
+
+
+def _merges(group: str, strides: dict[str, int], sizes: dict[str, int]) -> bool:
+    """Whether a view merges these axes, in this order, into one."""
+    moving = [c for c in group if sizes[c] != 1]
+    return all(strides[c] == strides[d] * sizes[d] for c, d in pairwise(moving))
+
+
+def _run(
+    group: str, operand: dict[str, int], out: dict[str, int], sizes: dict[str, int], item: int
+) -> str:
+    """The best stretch of `group` that merges in the operand and in out: it has out's dense axis
+    if the group does, and then as many elements as can be."""
+    best, best_key = "", (False, 0)
+    for i in range(len(group)):
+        for j in range(i + 1, len(group) + 1):
+            run = group[i:j]
+            if _merges(run, operand, sizes) and _merges(run, out, sizes):
+                key = (any(out[c] == item for c in run), math.prod(sizes[c] for c in run))
+                if key > best_key or not best:
+                    best, best_key = run, key
+    return best
+
+
+@lru_cache(4096)
+def _plan(
+    spec: str,
+    a_shape: Shape,
+    a_strides: Shape,
+    b_shape: Shape,
+    b_strides: Shape,
+    out_strides: Shape,
+    item: int,
+) -> _Plan:
+    in_a, in_b, in_out = letters(spec)
+    sizes = letter_sizes(spec, a_shape, b_shape)
+    of_a, of_b = dict(zip(in_a, a_strides)), dict(zip(in_b, b_strides))
+    of_out = dict(zip(in_out, out_strides))
+
+    def view(have: str, outer: str, *merged: str) -> View:
+        """Axes of `outer` (size 1 where absent), then one axis for each group."""
+        order = [have.index(c) for c in outer + "".join(merged) if c in have]
+        shape = [sizes[c] if c in have else 1 for c in outer]
+        return tuple(order), (*shape, *(math.prod(sizes[c] for c in g) for g in merged))
+
+    contracted = "".join(c for c in in_a if c in in_b and c not in in_out)
+    if not contracted:
+        return _Plan("multiply", view(in_a, in_out), view(in_b, in_out), view(in_out, in_out))
+    rows = "".join(c for c in in_out if c not in in_b)
+    columns = "".join(c for c in in_out if c not in in_a)
+    m, n = _run(rows, of_a, of_out, sizes, item), _run(columns, of_b, of_out, sizes, item)
+    outer = "".join(c for c in in_out if c not in m and c not in n)
+    # An order of the contracted letters that merges in both operands, or at least in one: reshape
+    # then copies the other.
+    orders = ["".join(sorted(contracted, key=lambda c: -abs(s[c]))) for s in (of_a, of_b)]
+    k = max(orders, key=lambda o: _merges(o, of_a, sizes) + _merges(o, of_b, sizes))
+    dense_rows = any(of_out[c] == item and sizes[c] > 1 for c in m)
+    return _Plan(
+        "swapped" if dense_rows else "matmul",
+        view(in_a, outer, m, k),
+        view(in_b, outer, k, n),
+        view(in_out, outer, m, n),
+    )
+
+
+def _apply(x: np.ndarray, view: View) -> np.ndarray:
+    axes, shape = view
+    return x.transpose(axes).reshape(shape)
+
+
+def _into(out: np.ndarray, a: np.ndarray, b: np.ndarray, spec: str) -> None:
+    if out.dtype.kind in "iu":
+        np.einsum(spec, a, b, out=out)  # BLAS has no integers
+        return
+    if is_half(out.dtype):
+        wide = np.empty(out.shape, np.float32)
+        _into(wide, a.astype(np.float32), b.astype(np.float32), spec)
+        np.copyto(out, wide, casting="same_kind")
+        return
+    alone_a, alone_b, spec = _alone(spec)
+    if alone_a:
+        a = np.asarray(np.add.reduce(a, axis=alone_a))
+    if alone_b:
+        b = np.asarray(np.add.reduce(b, axis=alone_b))
+    plan = _plan(spec, a.shape, a.strides, b.shape, b.strides, out.strides, out.itemsize)
+    a, b, out = _apply(a, plan.a), _apply(b, plan.b), _apply(out, plan.out)
+    if plan.product == "multiply":
+        np.multiply(a, b, out=out)
+    elif plan.product == "matmul":
+        np.matmul(a, b, out=out)
+    else:
+        np.matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2), out=out.swapaxes(-1, -2))
+
+
+@cache
+def _alone(spec: str) -> tuple[Shape, Shape, str]:
+    """The axes of a and of b to sum first, as only they have the letter, and the spec without."""
+    a, b, out = letters(spec)
+    alone_a = tuple(i for i, c in enumerate(a) if c not in b + out)
+    alone_b = tuple(i for i, c in enumerate(b) if c not in a + out)
+    left_a = "".join(c for c in a if c in b + out)
+    left_b = "".join(c for c in b if c in a + out)
+    return alone_a, alone_b, f"{left_a},{left_b}->{out}"
+
+
+def _array(a: np.ndarray, b: np.ndarray, spec: str) -> np.ndarray:
+    sizes = letter_sizes(spec, a.shape, b.shape)
+    out = np.empty([sizes[c] for c in letters(spec)[2]], a.dtype)
+    _into(out, a, b, spec)
+    return out
+
+
+# ---- the row of the table -----------------------------------------------------------------------
+
+
+def _flops(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
+    return 2 * math.prod(letter_sizes(attrs["spec"], ins[0].shape, ins[1].shape).values())
+
+
+def _scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
+    a, b = ins
+    item = out.dtype.itemsize
+    total = 4 * (a.size + b.size + out.size) if is_half(out.dtype.numpy) else 0
+    alone_a, alone_b, spec = _alone(attrs["spec"])
+    shapes = [
+        tuple(n for axis, n in enumerate(t.shape) if axis not in alone)
+        for t, alone in ((a, alone_a), (b, alone_b))
+    ]
+    strides = [tuple(s * item for s in contiguous_strides(n)) for n in (*shapes, out.shape)]
+    plan = _plan(spec, shapes[0], strides[0], shapes[1], strides[1], strides[2], item)
+    for shape, view, alone in zip(shapes, (plan.a, plan.b), (alone_a, alone_b)):
+        nbytes = math.prod(shape) * max(item, 4)
+        if alone:
+            total += nbytes
+        if reshape_geometry(permute_geometry(contiguous(shape), view[0]), view[1]) is None:
+            total += nbytes  # contracted letters in another order than the other operand's
+    return total
+
+
+def _cotangent(g: Any, x: Any, other: Any, have: str, other_has: str, out: str) -> Any:
+    """Of the operand x with letters `have`: contract g with the other operand."""
+    found = "".join(c for c in have if c in out or c in other_has)
+    result = dot(g, other, spec=f"{out},{other_has}->{found}")
+    if found == have:
+        return result
+    # Letters that were x's alone and summed: the same for all of their elements.
+    shape = tuple(n if c in found else 1 for c, n in zip(have, x.shape))
+    return broadcast(reshape(result, shape=shape), shape=tuple(x.shape))
+
+
+def _to_a(g: Any, y: Any, a: Any, b: Any, spec: str) -> Any:
+    in_a, in_b, out = letters(spec)
+    return _cotangent(g, a, b, in_a, in_b, out)
+
+
+def _to_b(g: Any, y: Any, a: Any, b: Any, spec: str) -> Any:
+    in_a, in_b, out = letters(spec)
+    return _cotangent(g, b, a, in_b, in_a, out)
+
+
+dot: Primitive = declare(
+    Primitive(
+        "dot",
+        "dot",
+        _type_rule,
+        _array,
+        _into,
+        (_to_a, _to_b),
+        _flops,
+        doc="Products summed over the letters that the result lacks.",
+        scratch=_scratch,
+    )
+)

@@ -1,0 +1,374 @@
+"""Gather and scatter: elements chosen by integer tensors.
+
+`gather` and `scatter` index chosen axes by tensors that broadcast together (NumPy's advanced
+indexing, with the indexed axes always in front); `take_along` and `put_along` give every element
+an index of its own along one axis (torch.gather and torch.scatter). Negative indices count from
+the end. Of several writes to one place the last wins, and alone gets the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyaot.errors import DTypeError, IndexingError, ShapeError
+from tinyaot.ops.core import Attrs, Primitive, Rule, declare, is_half, same_buffer, same_dtype
+from tinyaot.ops.elementwise import eq, where
+from tinyaot.ops.leaf import full, iota, zeros_like
+from tinyaot.ops.reduce import check_axis
+from tinyaot.ops.views import reshape
+from tinyaot.shapes import Shape, TensorType, broadcast_shapes, int64
+
+_BLOCK = 1 << 16  # elements added at a time: bounds the memory that offsets take
+
+
+def _check_index(op: str, index: TensorType) -> None:
+    if index.dtype.kind != "int":
+        raise IndexingError(
+            f"{op}: indices must be integers, got {index.dtype.name}"
+            + ("; use where, or nonzero first" if index.dtype.kind == "bool" else "; cast first")
+        )
+
+
+def _check_range(op: str, index: np.ndarray, size: int, axis: int) -> None:
+    if index.size and not (-size <= (low := int(index.min())) and int(index.max()) < size):
+        bad = low if low < -size else int(index.max())
+        raise IndexingError(f"{op}: index {bad} is out of range for axis {axis} of size {size}")
+
+
+def _check_mode(op: str, mode: str) -> None:
+    if mode not in ("set", "add"):
+        raise DTypeError(f"{op}: mode must be 'set' or 'add', got {mode!r}")
+
+
+def _front(ndim: int, axes: Shape) -> Shape:
+    """The permutation that brings `axes` to the front."""
+    return (*axes, *(a for a in range(ndim) if a not in axes))
+
+
+# ---- gather -------------------------------------------------------------------------------------
+
+
+def _gather_type(x: TensorType, *indices: TensorType, axes: Shape) -> TensorType:
+    return x.with_shape(_gather_shape("gather", x, indices, axes))
+
+
+def _gather_shape(op: str, x: TensorType, indices: Sequence[TensorType], axes: Shape) -> Shape:
+    if len(axes) != len(indices) or not axes:
+        raise IndexingError(f"{op}: {len(indices)} indices for {len(axes)} axes")
+    if len(set(axes)) != len(axes) or any(not 0 <= a < x.ndim for a in axes):
+        raise IndexingError(f"{op}: {tuple(axes)} are not distinct axes of shape {x.shape}")
+    for index in indices:
+        _check_index(op, index)
+    common = broadcast_shapes(op, *(i.shape for i in indices))
+    return common + tuple(n for a, n in enumerate(x.shape) if a not in axes)
+
+
+def _gather_into(out: np.ndarray, x: np.ndarray, *indices: np.ndarray, axes: Shape) -> None:
+    for index, axis in zip(indices, axes, strict=True):
+        _check_range("gather", index, x.shape[axis], axis)
+    if _takes(x, indices[0], axes):
+        np.take(x, indices[0], axis=0, out=out, mode="wrap")  # "raise" would buffer all of `out`
+    else:
+        np.copyto(out, x.transpose(_front(x.ndim, axes))[indices])
+
+
+def _takes(x: np.ndarray, index: np.ndarray, axes: Shape) -> bool:
+    # Only then does `take` copy nothing; and an axis without elements has nothing to wrap.
+    return axes == (0,) and x.flags.c_contiguous and x.shape[0] > 0
+
+
+def _gather(x: np.ndarray, *indices: np.ndarray, axes: Shape) -> np.ndarray:
+    common = np.broadcast_shapes(*(i.shape for i in indices))
+    rest = [n for a, n in enumerate(x.shape) if a not in axes]
+    out = np.empty([*common, *rest], x.dtype)
+    _gather_into(out, x, *indices, axes=axes)
+    return out
+
+
+def _gather_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
+    elsewhere = 0 if attrs["axes"] == (0,) else out.nbytes
+    return elsewhere + sum(_cast_bytes(i) for i in ins[1:])
+
+
+def _gather_rule(operand: int) -> Rule | None:
+    if operand:
+        return None
+    return lambda g, y, x, *indices, axes: scatter(
+        zeros_like(x), g, *indices, axes=axes, mode="add"
+    )
+
+
+gather: Primitive = declare(
+    Primitive(
+        "gather",
+        "gather",
+        _gather_type,
+        _gather,
+        _gather_into,
+        _gather_rule,
+        doc="x at the indices: their common shape, then x's other axes.",
+        scratch=_gather_scratch,
+    )
+)
+
+# ---- scatter ------------------------------------------------------------------------------------
+
+
+def _scatter_type(
+    base: TensorType, src: TensorType, *indices: TensorType, axes: Shape, mode: str
+) -> TensorType:
+    same_dtype("scatter", (base, src))
+    _check_mode("scatter", mode)
+    place = _gather_shape("scatter", base, indices, axes)
+    if src.shape != place:
+        raise ShapeError(
+            f"scatter: the value has shape {src.shape} but its place has shape {place}; broadcast "
+            f"or reshape the value first"
+        )
+    return base
+
+
+def _scatter_into(
+    out: np.ndarray,
+    base: np.ndarray,
+    src: np.ndarray,
+    *indices: np.ndarray,
+    axes: Shape,
+    mode: str,
+) -> None:
+    for index, axis in zip(indices, axes, strict=True):
+        _check_range("scatter", index, base.shape[axis], axis)
+    if not same_buffer(out, base):
+        np.copyto(out, base)
+    if mode == "set":
+        out.transpose(_front(out.ndim, axes))[indices] = src
+        return
+    # Where each element of src goes, as an offset into out's buffer.
+    steps = _steps(out.shape)
+    places = np.zeros(np.broadcast_shapes(*(i.shape for i in indices)), np.int64)
+    for index, axis in zip(indices, axes, strict=True):
+        places += (index.astype(np.int64) % max(out.shape[axis], 1)) * steps[axis]
+    inner = np.zeros((), np.int64)
+    for axis in (a for a in range(out.ndim) if a not in axes):
+        inner = inner[..., None] + np.arange(out.shape[axis]) * steps[axis]
+    _add_at(out, places.reshape(-1), inner.reshape(-1), src)
+
+
+def _steps(shape: Shape) -> list[int]:
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def _add_at(out: np.ndarray, outer: np.ndarray, inner: np.ndarray, src: np.ndarray) -> None:
+    """out.flat[outer_i + inner_j] += src.flat[i, j], in order, a block of rows at a time.
+
+    One-dimensional offsets are what NumPy's `add.at` is fast at.
+    """
+    flat = out.reshape(-1)  # a view: out is in C order
+    wide = flat.astype(np.float32) if is_half(out.dtype) else flat
+    rows = src.reshape(outer.size, inner.size)
+    block = max(1, _BLOCK // max(inner.size, 1))
+    for start in range(0, outer.size, block):
+        offsets = outer[start : start + block, None] + inner
+        values = rows[start : start + block].reshape(-1)
+        np.add.at(wide, offsets.reshape(-1), values.astype(wide.dtype, copy=False))
+    if wide is not flat:
+        np.copyto(flat, wide, casting="same_kind")
+
+
+def _scatter(
+    base: np.ndarray, src: np.ndarray, *indices: np.ndarray, axes: Shape, mode: str
+) -> np.ndarray:
+    out = np.empty(base.shape, base.dtype)
+    _scatter_into(out, base, src, *indices, axes=axes, mode=mode)
+    return out
+
+
+def _scatter_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
+    if attrs["mode"] == "set":
+        return sum(_cast_bytes(i) for i in ins[2:])
+    inner = out.size // max(math.prod(out.shape[a] for a in attrs["axes"]), 1)
+    return 32 * (ins[1].size // max(inner, 1)) + 16 * inner + _add_scratch(ins[1], out, inner)
+
+
+def _add_scratch(src: TensorType, out: TensorType, inner: int) -> int:
+    block = min(max(_BLOCK, inner), src.size)
+    return 8 * block + (4 * (out.size + block) if is_half(out.dtype.numpy) else 0)
+
+
+def _cast_bytes(index: TensorType) -> int:
+    return 0 if index.dtype is int64 else 8 * index.size
+
+
+def _scatter_base(
+    g: Any, y: Any, base: Any, src: Any, *indices: Any, axes: Shape, mode: str
+) -> Any:
+    if mode == "add":
+        return g
+    return scatter(g, zeros_like(src), *indices, axes=axes, mode="set")
+
+
+def _scatter_src(g: Any, y: Any, base: Any, src: Any, *indices: Any, axes: Shape, mode: str) -> Any:
+    mine = gather(g, *indices, axes=axes)
+    if mode == "add":
+        return mine
+    # Each place remembers the number of its last write: the winner.
+    sizes = tuple(base.shape[a] for a in axes)
+    common = tuple(src.shape[: src.ndim - (base.ndim - len(axes))])
+    numbers = _numbers(common)
+    front = tuple(range(len(axes)))
+    blank = full(value=0, shape=sizes, dtype=int64)
+    last = scatter(blank, numbers, *indices, axes=front, mode="set")
+    wins = eq(gather(last, *indices, axes=front), numbers)
+    return where(reshape(wins, shape=common + (1,) * (src.ndim - len(common))), mine, 0.0)
+
+
+def _numbers(shape: Shape) -> Any:
+    """0, 1, ... in row-major order."""
+    return reshape(iota(size=math.prod(shape), dtype=int64), shape=shape)
+
+
+def _scatter_rule(operand: int) -> Rule | None:
+    return (_scatter_base, _scatter_src)[operand] if operand < 2 else None
+
+
+scatter: Primitive = declare(
+    Primitive(
+        "scatter",
+        "scatter",
+        _scatter_type,
+        _scatter,
+        _scatter_into,
+        _scatter_rule,
+        flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
+        doc="base with src set, or added, where `gather` with the same indices would read.",
+        scratch=_scatter_scratch,
+    )
+)
+
+# ---- take_along, put_along ----------------------------------------------------------------------
+
+
+def _along_shape(op: str, x: TensorType, index: TensorType, axis: int) -> Shape:
+    _check_index(op, index)
+    check_axis(op, x, axis)
+    if index.ndim != x.ndim or any(
+        m > n for a, (m, n) in enumerate(zip(index.shape, x.shape)) if a != axis
+    ):
+        raise ShapeError(
+            f"{op}: an index of shape {index.shape} does not fit {x.shape}: it needs as many axes, "
+            f"and sizes no greater except along axis {axis}"
+        )
+    return index.shape
+
+
+def _mesh(index: np.ndarray, axis: int) -> tuple[Any, ...]:
+    """Indices of all axes: `index` along `axis`, open ranges along the others."""
+    mesh: list[Any] = list(np.ix_(*(np.arange(n) for n in index.shape)))
+    mesh[axis] = index
+    return tuple(mesh)
+
+
+def _take_along(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    _check_range("take_along", index, x.shape[axis], axis)
+    return np.ascontiguousarray(x[_mesh(index, axis)]).reshape(index.shape)
+
+
+def _take_along_into(out: np.ndarray, x: np.ndarray, index: np.ndarray, axis: int) -> None:
+    np.copyto(out, _take_along(x, index, axis))
+
+
+take_along: Primitive = declare(
+    Primitive(
+        "take_along",
+        "gather",
+        lambda x, index, axis: x.with_shape(_along_shape("take_along", x, index, axis)),
+        _take_along,
+        _take_along_into,
+        (
+            lambda g, y, x, index, axis: put_along(zeros_like(x), g, index, axis=axis, mode="add"),
+            None,
+        ),
+        doc="x at `index` along one axis, each element of the result with an index of its own.",
+        scratch=lambda ins, out, attrs: out.nbytes + _cast_bytes(ins[1]),
+    )
+)
+
+
+def _put_along_type(
+    base: TensorType, src: TensorType, index: TensorType, axis: int, mode: str
+) -> TensorType:
+    same_dtype("put_along", (base, src))
+    _check_mode("put_along", mode)
+    place = _along_shape("put_along", base, index, axis)
+    if src.shape != place:
+        raise ShapeError(
+            f"put_along: the value has shape {src.shape} but the index has shape {place}; they "
+            f"must be equal"
+        )
+    return base
+
+
+def _put_along_into(
+    out: np.ndarray, base: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, mode: str
+) -> None:
+    _check_range("put_along", index, base.shape[axis], axis)
+    if not same_buffer(out, base):
+        np.copyto(out, base)
+    if mode == "set":
+        out[_mesh(index, axis)] = src
+        return
+    mesh = list(_mesh(index, axis))
+    mesh[axis] = index.astype(np.int64) % max(out.shape[axis], 1)
+    offsets = np.zeros(index.shape, np.int64)
+    for step, part in zip(_steps(out.shape), mesh, strict=True):
+        offsets += part * step
+    _add_at(out, offsets.reshape(-1), np.zeros(1, np.int64), src)
+
+
+def _put_along(
+    base: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, mode: str
+) -> np.ndarray:
+    out = np.empty(base.shape, base.dtype)
+    _put_along_into(out, base, src, index, axis, mode)
+    return out
+
+
+def _put_along_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
+    if attrs["mode"] == "set":
+        return _cast_bytes(ins[2])
+    return 32 * ins[2].size + _add_scratch(ins[1], out, 1)
+
+
+def _put_along_base(g: Any, y: Any, base: Any, src: Any, index: Any, axis: int, mode: str) -> Any:
+    if mode == "add":
+        return g
+    return put_along(g, zeros_like(src), index, axis=axis, mode="set")
+
+
+def _put_along_src(g: Any, y: Any, base: Any, src: Any, index: Any, axis: int, mode: str) -> Any:
+    mine = take_along(g, index, axis=axis)
+    if mode == "add":
+        return mine
+    numbers = _numbers(tuple(src.shape))
+    blank = full(value=0, shape=tuple(base.shape), dtype=int64)
+    last = put_along(blank, numbers, index, axis=axis, mode="set")
+    return where(eq(take_along(last, index, axis=axis), numbers), mine, 0.0)
+
+
+put_along: Primitive = declare(
+    Primitive(
+        "put_along",
+        "scatter",
+        _put_along_type,
+        _put_along,
+        _put_along_into,
+        (_put_along_base, _put_along_src, None),
+        flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
+        doc="base with src set, or added, where `take_along` with the same index would read.",
+        scratch=_put_along_scratch,
+    )
+)

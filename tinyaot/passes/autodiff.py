@@ -1,0 +1,268 @@
+"""Autodiff: the backward, written ahead of time by substituting vjp rules.
+
+Reverse mode on SSA: walk the nodes between the inputs asked for and the outputs from the last to
+the first, and let every node's vjp rule write the nodes that pull its cotangent back (the joint
+graph of PyTorch's AOTAutograd; the rule table of HIPS autograd). The rules are those that the eager
+tape calls, in the same order, and fan-out is summed in the same order, so both modes add the same
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tinyaot import ops
+from tinyaot.builder import Builder, Sym
+from tinyaot.errors import GradError
+from tinyaot.ir import Input, Node, Origin, Output, Phase, Program, Value, substitute
+from tinyaot.ops.core import TABLE, using
+from tinyaot.passes.apart import keep_apart
+from tinyaot.record import Decision
+
+
+def differentiate(
+    program: Program,
+    *,
+    cotangents: Iterable[int] | None = None,
+    joint: bool | None = None,
+    log: list[Decision] | None = None,
+) -> Program:
+    """Write the backward.
+
+    What it does: each `grad` node is replaced, in program order, by the vjps of what its outputs
+    depend on. A program without one whose outputs and inputs require grad becomes a joint graph:
+    it takes a `cotangent` for each differentiable output, and gives a `gradient` for each input
+    that one of them depends on (an input without has none). Nodes get their phase. Then `detach`
+    and `set_value`, which mean something to autodiff only, are removed.
+
+    `cotangents` limits the joint graph to outputs that will have one (positions among the
+    program's outputs); `joint` forces or forbids it.
+
+        input %0: f32[2] argument "x" grad         input %0: f32[2] argument "x" grad
+        %1: f32[2] = exp(%0)                       input %2: f32[2] cotangent "out"
+        output user %1 "out" grad                  %1: f32[2] = exp(%0) forward
+                                                   %3: f32[2] = mul(%2, %1) backward <vjp-of %1.0>
+                                                   output user %1 "out" grad
+                                                   output gradient %3 of %0 "x"
+
+    What to look at: every backward node's origin names the forward value and operand whose rule
+    wrote it, and its line is the forward's. The same primitives serve both directions: the
+    backward of a product is two products.
+
+    Raises GradError for a wrt or output that is not floating, and for a missing rule.
+    """
+    grads = [i for i, n in enumerate(program.nodes) if n.op == "grad"]
+    if joint is None:
+        joint = not grads
+    work = _Backward(program, "forward" if joint else "backward")
+    for position, node in enumerate(program.nodes):
+        if node.op == "grad":
+            work.expand(node)
+        else:
+            work.append(node, "update" if not joint and grads and position > grads[-1] else None)
+    outputs = tuple(replace(o, value=work.current(o.value)) for o in program.outputs)
+    seeds, gradients = _join(work, program.inputs, outputs, cotangents, log) if joint else ((), ())
+    nodes, new = _without_markers(work.builder.nodes)
+    after = program.replace(
+        stage="autodiff",
+        inputs=(*program.inputs, *seeds),
+        nodes=tuple(nodes),
+        outputs=tuple(
+            replace(o, value=new.get(o.value.id, o.value)) for o in (*outputs, *gradients)
+        ),
+        next_id=work.builder.next_id,
+    )
+    return keep_apart(program, after)
+
+
+def _join(
+    work: _Backward,
+    inputs: Sequence[Input],
+    outputs: Sequence[Output],
+    cotangents: Iterable[int] | None,
+    log: list[Decision] | None,
+) -> tuple[list[Input], list[Output]]:
+    """The cotangent inputs and the gradient outputs of a joint graph, its backward emitted."""
+    chosen = set(range(len(outputs)) if cotangents is None else cotangents)
+    wrt = [i for i in inputs if i.requires_grad and i.value.type.dtype.is_floating]
+    sources = [o for n, o in enumerate(outputs) if n in chosen and _is_differentiable(o)]
+    if not wrt or not sources:
+        return [], []
+    work.builder.phase, work.builder.loc = "backward", None
+    seeds = [
+        Input(work.builder.fresh(o.value.type), "cotangent", o.name or f"output {n}")
+        for n, o in enumerate(sources)
+    ]
+    pairs = [(o.value, s.value) for o, s in zip(sources, seeds, strict=True)]
+    gradients = []
+    for i, gradient in zip(wrt, work.sweep(pairs, [i.value for i in wrt]), strict=True):
+        if gradient is not None:
+            gradients.append(Output(gradient, "gradient", i.value.id, i.name))
+        elif log is not None:
+            log.append(Decision("gradient", i.value.id, "none", "no-path-to-an-output"))
+    return seeds, gradients
+
+
+def _is_differentiable(output: Output) -> bool:
+    floating = output.value.type.dtype.is_floating
+    return floating and output.requires_grad and output.role in ("user", "mutated")
+
+
+class _Backward:
+    """The program written so far, and the sweeps back through it."""
+
+    def __init__(self, program: Program, phase: Phase) -> None:
+        self.builder = Builder(program.next_id)
+        self.builder.phase = phase  # of what the sweeps emit
+        self.results: dict[int, Value] = {}  # results of expanded grad nodes
+        self.position: dict[int, int] = {}  # of the node that makes a value
+        self.paths: list[tuple[int, ...]] = []  # of each node: the operands a cotangent goes to
+
+    def append(self, node: Node, phase: Phase | None) -> None:
+        """Keep a node of the program. Its phase is forward unless it reads a gradient."""
+        node = substitute(node, self.results)
+        if phase is None:
+            self._index()
+            made = (self.position.get(v.id) for v in node.inputs)
+            late = any(self.builder.nodes[p].phase == "backward" for p in made if p is not None)
+            phase = "backward" if late else "forward"
+        self.builder.nodes.append(replace(node, phase=phase))
+
+    def current(self, value: Value) -> Value:
+        return self.results.get(value.id, value)
+
+    def expand(self, node: Node) -> None:
+        """Replace a `grad` node: its results are, from now on, the gradients."""
+        operands = [self.current(v) for v in node.inputs]
+        count = int(node.attrs["outputs"])
+        seeded = bool(node.attrs["cotangents"])
+        outputs, rest = operands[:count], operands[count:]
+        given, wrt = (rest[:count], rest[count:]) if seeded else ([], rest)
+        for v in (*outputs, *wrt):
+            if not v.type.dtype.is_floating:
+                raise GradError(f"grad: {v}: {v.type} is not floating and has no gradient")
+        self.builder.loc = node.loc
+        with using(self.builder):
+            if not seeded:
+                given = [self._full(1.0, v) for v in outputs]
+            gradients = self.sweep(list(zip(outputs, given, strict=True)), wrt)
+            self.builder.loc = node.loc
+            for result, v, gradient in zip(node.results, wrt, gradients, strict=True):
+                self.results[result.id] = self._full(0.0, v) if gradient is None else gradient
+
+    def _full(self, number: float, like: Value) -> Value:
+        self.builder.origin = (Origin("vjp-of", like.id),)
+        made: Sym = ops.full(value=number, shape=like.type.shape, dtype=like.type.dtype)
+        return made.value
+
+    def sweep(self, seeds: list[tuple[Value, Value]], wrt: list[Value]) -> list[Value | None]:
+        """The gradient of each of `wrt` (None: nothing flows to it), given pairs of an output and
+        its cotangent."""
+        self._index()
+        nodes = self.builder.nodes
+        active, order = self._between([v for v, _ in seeds], wrt)
+        total: dict[int, Value] = {}
+        with using(self.builder):
+            for output, cotangent in seeds:
+                if output.id in active:
+                    self.builder.origin = (Origin("vjp-of", output.id),)
+                    self._arrive(total, output, cotangent)
+            for position in reversed(order):
+                node = nodes[position]
+                cotangent_ = total.get(node.result.id)
+                if cotangent_ is None:
+                    continue
+                for operand in self.paths[position]:
+                    target = node.inputs[operand]
+                    if target.id not in active:
+                        continue
+                    contribution = self._pull(node, operand, cotangent_)
+                    if contribution is not None:
+                        self._arrive(total, target, contribution)
+        return [total.get(v.id) for v in wrt]
+
+    def _between(self, outputs: list[Value], wrt: list[Value]) -> tuple[set[int], list[int]]:
+        """The values on a path from wrt to the outputs (or beyond), and the nodes on them."""
+        found: set[int] = set()
+        stack = [self.position[v.id] for v in outputs if v.id in self.position]
+        while stack:
+            position = stack.pop()
+            if position in found:
+                continue
+            found.add(position)
+            operands = self.builder.nodes[position].inputs
+            made = (self.position.get(operands[i].id) for i in self.paths[position])
+            stack.extend(p for p in made if p is not None)
+        active = {v.id for v in wrt}
+        order = []
+        for position in sorted(found):
+            node = self.builder.nodes[position]
+            if any(node.inputs[i].id in active for i in self.paths[position]):
+                active.add(node.result.id)
+                order.append(position)
+        return active, order
+
+    def _index(self) -> None:
+        """Take note of the nodes that were added since the last sweep."""
+        for position in range(len(self.paths), len(self.builder.nodes)):
+            node = self.builder.nodes[position]
+            self.paths.append(_paths(node))
+            for result in node.results:
+                self.position[result.id] = position
+
+    def _arrive(self, total: dict[int, Value], target: Value, contribution: Value) -> None:
+        """Add a contribution to what has arrived at `target`."""
+        have = total.get(target.id)
+        if have is not None:
+            summed: Sym = ops.add(Sym(have), Sym(contribution))
+            contribution = summed.value
+        total[target.id] = contribution
+
+    def _pull(self, node: Node, operand: int, cotangent: Value) -> Value | None:
+        """What the rule of one operand makes of the result's cotangent."""
+        primitive = TABLE[node.op]
+        rule = primitive.rule(operand)
+        assert rule is not None  # a path of the node
+        builder = self.builder
+        builder.loc = node.loc
+        builder.origin = (Origin("vjp-of", node.result.id, operand),)
+        arguments = [Sym(v) for v in node.inputs]
+        made = rule(Sym(cotangent), Sym(node.result), *arguments, **node.attrs)
+        if made is None:
+            return None
+        target = node.inputs[operand]
+        if primitive.kind == "map" and made.shape != target.type.shape:
+            made = ops.unbroadcast(made, target.type.shape)
+        value: Value = made.value
+        if value.type != target.type:
+            raise GradError(
+                f"{node.op}: the vjp rule of operand {operand} gave {value.type} for a {target.type}; "
+                f"a gradient has its operand's type"
+            )
+        return value
+
+
+def _paths(node: Node) -> tuple[int, ...]:
+    """The operands that the node's cotangent goes on to: floating ones that have a rule."""
+    rules = TABLE[node.op].vjp
+    if rules is None or not all(r.type.dtype.is_floating for r in node.results):
+        return ()
+    floating = (i for i, v in enumerate(node.inputs) if v.type.dtype.is_floating)
+    if callable(rules):
+        return tuple(floating)
+    return tuple(i for i in floating if i >= len(rules) or rules[i] is not None)
+
+
+def _without_markers(nodes: Iterable[Node]) -> tuple[list[Node], Mapping[int, Value]]:
+    """The nodes without `detach(x)` (it is x) and `set_value(old, new)` (it is new), and what
+    stands for their results."""
+    new: dict[int, Value] = {}
+    kept = []
+    for node in nodes:
+        node = substitute(node, new)
+        if node.op in ("detach", "set_value"):
+            new[node.result.id] = node.inputs[-1]
+        else:
+            kept.append(node)
+    return kept, new

@@ -1,0 +1,444 @@
+"""Plan memory: a place for every value, in-place where that is proven, one arena for the rest.
+
+After functionalization nothing is overwritten; here, and only here, memory is reused. Liveness is
+exact because a program is a straight line. A result may take the buffer of an operand that dies
+with it when the op goes element by element; an updated parameter is written straight into the
+parameter's own buffer when nobody reads the old value any more. What remains is placed greedily,
+largest storage first, into the lowest gap that is free for its whole life (the "greedy by size"
+of Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from tinyaot.ir import Node, Output, Phase, Place, Plan, Program, Value
+from tinyaot.ops.core import TABLE
+from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
+from tinyaot.record import Decision
+from tinyaot.shapes import overlaps_itself
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+def plan(program: Program, *, log: list[Decision] | None = None) -> Program:
+    """Give every value of a scheduled program a place.
+
+    What it does: views share their base's bytes; results take the buffers of dying operands where
+    the op allows it; mutated outputs are written into their input, by the node that computes them
+    or, where that cannot be, by a `copy` added at the end; outputs get memory of their own, which
+    is fresh at every call; what the backward half reads gets a place in a block of saved values;
+    the rest shares one arena.
+
+        %3: f32[64,32] = dot(%0, %1)            place %3 arena offset=0     bytes=8192 root=%3
+        %4: f32[64,32] = exp(%3)         ->     place %4 arena offset=0     bytes=8192 root=%3
+        %5: f32[64,1] = sum(%4) {axes=[1]}      place %5 arena offset=8192  bytes=256  root=%5
+
+    What to look at: `root` (%4 is computed in %3's bytes), offsets that repeat, and the bound
+    `lower_bound` beside the arena's size.
+    """
+    program = give_homes(program)
+    planner = _Planner(program)
+    planner.share_buffers()
+    planner.assign_offsets()
+    result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places()))
+    if log is not None:
+        log += planner.decisions()
+    return result
+
+
+# ---- the figures --------------------------------------------------------------------------------
+
+
+def _extent(places: Iterable[Place], space: str) -> int:
+    return max((p.offset + p.nbytes for p in places if p.space == space), default=0)
+
+
+def saved_bytes(program: Program) -> int:
+    """Bytes of the block of saved values that a forward half hands to its backward."""
+    return _extent(_planned(program).places.values(), "saved")
+
+
+def output_bytes(program: Program) -> int:
+    """Bytes of fresh memory a call gives to the caller."""
+    roots = {p.root: p.nbytes for p in _planned(program).places.values() if p.space == "output"}
+    return sum(roots.values())
+
+
+def scratch_bytes(program: Program) -> int:
+    """The most bytes that a node allocates beside its result while it runs."""
+    return max((_scratch(n) for n in program.nodes), default=0)
+
+
+def planned_peak(program: Program) -> int:
+    """Bytes beyond the inputs: arena, saved block, outputs and scratch."""
+    return (
+        _planned(program).arena
+        + saved_bytes(program)
+        + output_bytes(program)
+        + scratch_bytes(program)
+    )
+
+
+def lower_bound(program: Program) -> int:
+    """The most bytes of arena storages alive at one node: no placement has a smaller arena."""
+    change = [0] * (len(program.nodes) + 1)
+    slots = {p.root: p for p in _planned(program).places.values() if p.space == "arena"}
+    for p in slots.values():
+        change[p.first] += p.nbytes
+        change[p.last + 1] -= p.nbytes
+    alive = most = 0
+    for c in change:
+        alive += c
+        most = max(most, alive)
+    return most
+
+
+def _planned(program: Program) -> Plan:
+    if program.plan is None:
+        raise ValueError(f"{program.name} has no memory plan: run the pass `plan` first")
+    return program.plan
+
+
+def _scratch(node: Node) -> int:
+    types = [v.type for v in node.inputs]
+    return sum(TABLE[node.op].scratch(types, r.type, node.attrs) for r in node.results)
+
+
+# ---- homes: where outputs have to be ------------------------------------------------------------
+
+
+def give_homes(program: Program) -> Program:
+    """Add the `copy` nodes without which some output would have no memory of its own.
+
+    They are: of an input (or a view of one) that is given back; of a gradient that shares its
+    storage with another output or repeats elements; of a mutated output's value when it cannot be
+    computed in the input's buffer.
+    """
+    editor = _Editor(program)
+    editor.copy_given_inputs()
+    editor.copy_mutated()
+    editor.copy_shared_gradients()
+    return editor.finish()
+
+
+class _Editor:
+    """Collects copies for the beginning and the end of the forward (or only) and the backward."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.storages = storages_of(program)
+        self.joint = is_joint(program)
+        self.outputs = list(program.outputs)
+        self.inputs = {i.value.id for i in program.inputs}
+        self.next_id = program.next_id
+        self.early: list[Node] = []
+        self.late: dict[bool, list[Node]] = {False: [], True: []}  # by: in the backward half
+
+    def root(self, value: Value) -> int:
+        return self.storages.root[value.id]
+
+    def copy(self, value: Value, *, early: bool = False) -> Value:
+        """A new value: `value` in memory of its own."""
+        producer = self.program.producers.get(value.id)
+        phase: Phase | None = producer.phase if producer else None
+        cotangent = any(i.value.id == value.id for i in self.program.inputs_of("cotangent"))
+        if phase is None:
+            phase = "backward" if cotangent else "forward"
+        fresh = Value(self.next_id, value.type)
+        self.next_id += 1
+        node = Node("copy", (value,), (fresh,), {}, phase, producer.loc if producer else None)
+        if early and not cotangent:
+            self.early.append(node)
+        else:
+            self.late[self.joint and phase == "backward"].append(node)
+        return fresh
+
+    def give(self, position: int, value: Value) -> None:
+        self.outputs[position] = replace(self.outputs[position], value=value)
+
+    def copy_given_inputs(self) -> None:
+        """The caller gets its own memory, with the value from before any overwriting."""
+        for position, output in enumerate(self.outputs):
+            if output.role in ("user", "gradient") and self.root(output.value) in self.inputs:
+                self.give(position, self.copy(output.value, early=True))
+
+    def copy_mutated(self) -> None:
+        mutated = [(at, o) for at, o in enumerate(self.outputs) if o.role == "mutated"]
+        overwritten = {o.of for _, o in mutated}
+        staged = set()
+        for position, output in mutated:
+            # The value is another input, or a view of this one: it must not be lost meanwhile.
+            if output.value.id != output.of and self.root(output.value) in overwritten:
+                staged.add(position)
+                self.give(position, self.copy(output.value))
+        in_place = set(in_place_updates(self._program_so_far()))
+        for position, output in mutated:
+            value = self.outputs[position].value
+            if value.id != output.of and output.of not in in_place:
+                self.give(position, self.copy(value))
+        # Whoever else gives such a value to the caller cannot give it the input's own buffer.
+        owned = {self.outputs[at].value.id for at, o in mutated}
+        for position, output in enumerate(self.outputs):
+            if output.role in ("user", "gradient") and output.value.id in self.storages.root:
+                if self.root(output.value) in owned:
+                    self.give(position, self.copy(output.value))
+
+    def copy_shared_gradients(self) -> None:
+        taken = {
+            self.root(o.value)
+            for o in self.outputs
+            if o.role in ("user", "saved") and o.value.id in self.storages.root
+        }
+        for position, output in enumerate(self.outputs):
+            value = output.value
+            if output.role != "gradient" or value.id not in self.storages.root:
+                continue
+            root, geometry = self.root(value), self.storages.geometry[value.id]
+            whole = self.program.values[root].type.nbytes == value.type.nbytes
+            if root in taken or not whole or overlaps_itself(geometry):
+                self.give(position, self.copy(value))
+            taken.add(root)
+
+    def _program_so_far(self) -> Program:
+        nodes = [*self.early, *self.program.nodes]
+        for backward in (False, True):
+            at = _end_of_half(nodes, self.joint, backward)
+            nodes[at:at] = self.late[backward]
+        return self.program.replace(
+            nodes=tuple(nodes), outputs=tuple(self.outputs), next_id=self.next_id
+        )
+
+    def finish(self) -> Program:
+        return self._program_so_far()
+
+
+def _end_of_half(nodes: Sequence[Node], joint: bool, backward: bool) -> int:
+    if joint and not backward:
+        return next((i for i, n in enumerate(nodes) if n.phase == "backward"), len(nodes))
+    return len(nodes)
+
+
+def in_place_updates(program: Program) -> dict[int, int]:
+    """The inputs whose new value can be computed in their own buffer: input id -> position of the
+    node that writes it. Every read of the old value is over by then, or is by that node, of an op
+    that goes element by element."""
+    storages = storages_of(program)
+    positions = {r.id: at for at, n in enumerate(program.nodes) for r in n.results}
+    last_read: dict[int, int] = {}
+    for at, node in enumerate(program.nodes):
+        for v in node.inputs:
+            last_read[storages.root[v.id]] = at
+    for output in program.outputs:
+        if output.role in ("user", "gradient"):
+            last_read[storages.root[output.value.id]] = len(program.nodes)
+    found: dict[int, int] = {}
+    claimed: set[int] = set()
+    for output in program.outputs_of("mutated"):
+        value, of = output.value, output.of
+        assert of is not None
+        at = positions.get(value.id, -1)
+        if at < 0 or value.id in claimed or not storages.is_root(value):
+            continue
+        last = last_read.get(of, -1)
+        if last < at or (last == at and may_write_over(program.nodes[at], of, storages)):
+            found[of] = at
+            claimed.add(value.id)
+    return found
+
+
+def may_write_over(node: Node, root: int, storages: Storages) -> bool:
+    """Whether the node may write its result over the storage `root`, which it reads: it goes
+    element by element, and reads that storage only as the result's own shape, in C order, or it
+    replaces a part of it."""
+    primitive, result = TABLE[node.op], node.results[0]
+    for i, v in enumerate(node.inputs):
+        if storages.root[v.id] != root:
+            continue
+        geometry = storages.geometry[v.id]
+        whole = geometry.offset == 0 and geometry.is_contiguous
+        if not (primitive.may_overwrite(i) and v.type == result.type and whole):
+            return False
+    return True
+
+
+# ---- sharing buffers and placing them -----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Slot:
+    """A buffer that storages use one after another. `first` and `last` are the positions of the
+    nodes that write it first and use it last; `content` is the root that lives in it now."""
+
+    space: Literal["arena", "output", "saved", "input", "literal"]
+    root: int
+    nbytes: int
+    first: int
+    last: int
+    content: int
+    offset: int = 0
+
+
+class _Planner:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.storages = storages_of(program)
+        self.slots: list[Slot] = []
+        self.slot_of: dict[int, Slot] = {}  # by root
+        self.arena = 0
+        self.taken: list[tuple[int, int]] = []  # (result, root whose buffer it took)
+        self.end = len(program.nodes)
+        self.overwritten = in_place_updates(program)
+        self.last = self._last_uses()
+        self.home = self._homes()
+
+    def _last_uses(self) -> dict[int, int]:
+        """The position of the last node that uses each storage: `end` for what is given back."""
+        last: dict[int, int] = {}
+        root = self.storages.root
+        for at, node in enumerate(self.program.nodes):
+            for r in node.results:
+                last.setdefault(root[r.id], at)
+            for v in node.inputs:
+                last[root[v.id]] = at
+        for output in self.program.outputs:
+            if output.value.id != output.of:
+                last[root[output.value.id]] = self.end
+        return last
+
+    def _homes(self) -> dict[int, Slot]:
+        """The slots that outputs have to be in, by the root of the output."""
+        program, root = self.program, self.storages.root
+        for entry in program.inputs:
+            id_ = entry.value.id
+            slot = Slot("input", id_, entry.value.type.nbytes, -1, self.last.get(id_, -1), id_)
+            self.slot_of[id_] = slot
+        home: dict[int, Slot] = {}
+        for output in program.outputs_of("mutated"):
+            if output.value.id != output.of:
+                assert output.of is not None
+                home[output.value.id] = self.slot_of[output.of]
+        for role, space in (("user", "output"), ("gradient", "output"), ("saved", "saved")):
+            for output in program.outputs:
+                id_ = root[output.value.id]
+                if output.role == role and id_ not in home and id_ not in self.slot_of:
+                    home[id_] = Slot(space, id_, 0, 0, self.end, id_)  # type: ignore[arg-type]
+        return home
+
+    def share_buffers(self) -> None:
+        """Walk the nodes: each new storage takes an operand's buffer, or gets one."""
+        for at, node in enumerate(self.program.nodes):
+            if self.storages.is_view(node):
+                continue
+            for result in node.results:
+                self._place_result(at, node, result)
+
+    def _place_result(self, at: int, node: Node, result: Value) -> None:
+        home = self.home.get(result.id)
+        if home is not None and home.space == "input":
+            self.slot_of[result.id] = home
+            home.content, home.last = result.id, self.end
+            return
+        if home is None and is_constant(node):
+            self.slot_of[result.id] = Slot(
+                "literal", result.id, 0, at, self.last[result.id], result.id
+            )
+            return
+        slot = self._operand_to_take(at, node, result, home)
+        if slot is None:
+            space = home.space if home is not None else "arena"
+            slot = Slot(space, result.id, result.type.nbytes, at, at, result.id)
+            self.slots.append(slot)
+        else:
+            self.taken.append((result.id, slot.content))
+            if home is not None:
+                slot.space = home.space
+        slot.content, slot.last = result.id, self.last[result.id]
+        self.slot_of[result.id] = slot
+
+    def _operand_to_take(
+        self, at: int, node: Node, result: Value, home: Slot | None
+    ) -> Slot | None:
+        """The buffer of an operand that dies here, if the result can be written over it."""
+        for operand in node.inputs:
+            root = self.storages.root[operand.id]
+            slot = self.slot_of[root]
+            if slot.content != root or not may_write_over(node, root, self.storages):
+                continue
+            if slot.space == "arena" and slot.last == at:
+                return slot
+            if slot.space == "input" and slot.last == at and home is None:
+                if self._fits_before_update(slot.root, result):
+                    return slot
+        return None
+
+    def _fits_before_update(self, id_: int, result: Value) -> bool:
+        """Whether an intermediate may use a parameter's buffer between the last read of the old
+        value and the writing of the new one."""
+        update, last = self.overwritten.get(id_, -1), self.last[result.id]
+        if last < update:
+            return True
+        if last > update:
+            return False
+        return may_write_over(self.program.nodes[update], result.id, self.storages)
+
+    def assign_offsets(self) -> None:
+        """Greedy by size; of equal sizes the longer life first."""
+        arena = [s for s in self.slots if s.space == "arena"]
+        arena.sort(key=lambda s: (-s.nbytes, s.first - s.last, s.root))
+        self.arena = place_slots(arena)
+        end = 0
+        for slot in self.slots:
+            if slot.space == "saved":
+                slot.offset = end
+                end = _align(end + slot.nbytes)
+
+    def places(self) -> dict[int, Place]:
+        found = {}
+        for id_ in self.program.values:
+            s = self.slot_of[self.storages.root[id_]]
+            found[id_] = Place(s.space, s.offset, s.nbytes, s.root, s.first, s.last)
+        return found
+
+    def decisions(self) -> list[Decision]:
+        values = self.program.values
+        return [
+            Decision(
+                "in-place", result, f"%{root}", "dies-here", {"bytes": values[result].type.nbytes}
+            )
+            for result, root in self.taken
+        ] + [
+            Decision(
+                "in-place", self.program.nodes[at].result.id, f"%{of}", "updates-input",
+                {"bytes": values[of].type.nbytes},
+            )
+            for of, at in self.overwritten.items()
+        ]  # fmt: skip
+
+
+def _align(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def place_slots(slots: Sequence[Slot]) -> int:
+    """Give the slots offsets, in their order, each in the lowest gap that is free through its
+    life; returns the bytes that they span."""
+    count = len(slots)
+    first, last = np.empty(count, np.int64), np.empty(count, np.int64)
+    start, stop = np.empty(count, np.int64), np.empty(count, np.int64)
+    span = 0
+    for at, slot in enumerate(slots):
+        meets = np.flatnonzero((first[:at] <= slot.last) & (last[:at] >= slot.first))
+        meets = meets[np.argsort(start[meets], kind="stable")]
+        # Gaps lie between what ends so far and what starts next.
+        ends = np.maximum.accumulate(np.concatenate(([0], stop[meets])))
+        starts = np.append(start[meets], np.iinfo(np.int64).max)
+        slot.offset = int(ends[np.argmax(starts - ends >= slot.nbytes)])
+        first[at], last[at] = slot.first, slot.last
+        start[at], stop[at] = slot.offset, _align(slot.offset + slot.nbytes)
+        span = max(span, slot.offset + slot.nbytes)
+    return span

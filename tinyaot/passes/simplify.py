@@ -1,0 +1,184 @@
+"""Simplify: common subexpressions, dead code, constants, and identities that are exact.
+
+One walk in program order does it. Each node is rewritten until no rule applies, its operands being
+simplified already; then it is looked up among those before it, so that equal expressions get one
+node (value numbering: Cocke, "Global common subexpression elimination", 1970; as rewriting on the
+fly, it is what e-graph papers call hash-consing). Near linear in the program's size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tinyaot.errors import VerifyError
+from tinyaot.ir import STAGES, Node, Origin, Program, Value, live_nodes, substitute
+from tinyaot.ops.core import TABLE
+from tinyaot.passes import view_identities as _  # noqa: F401  enters its rules in the table
+from tinyaot.passes.apart import keep_apart
+from tinyaot.passes.identities import GROUPS, RULES, Rule
+from tinyaot.record import Decision
+
+ALL_GROUPS = ("cse", "dce", *GROUPS)
+_COMMUTATIVE = frozenset(
+    {"add", "mul", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
+)  # bit for bit; max(0.0, -0.0) is not
+
+
+def simplify(
+    program: Program,
+    *,
+    rules: Iterable[str] | None = None,
+    log: list[Decision] | None = None,
+) -> Program:
+    """Make the program smaller without changing a bit of what it gives.
+
+    What it does: equal expressions become one (`cse`), what nothing reads goes (`dce`), maps of
+    constants are computed (`fold`), and the identities in `identities` and `view_identities` are
+    applied (`algebra`, `casts`, `views`, `pieces`). `rules` names the groups to use, None all.
+
+        %1: f32[] = full() {value=2.0, ...}        %1: f32[] = full() {value=2.0, ...}
+        %2: f32[3] = mul(%0, %1)                   %2: f32[3] = mul(%0, %1)
+        %3: f32[3] = mul(%1, %0)                   %5: f32[3] = add(%2, %2)
+        %4: f32[3] = neg(%3)                       output user %5
+        %5: f32[3] = sub(%2, %4)
+        output user %5
+
+    What to look at: the backward recomputes nothing of the forward any more: rules write what
+    they need afresh (`sigmoid`'s, 1 - y), and here it becomes one with what is there. A value
+    that stays keeps its id.
+
+    Before autodiff it leaves alone the values that a `grad` node differentiates by: to merge
+    another with one would add the other's gradient to it. From partition on it does not merge
+    across phases: a value of the forward is there in the backward only if it was saved.
+
+    Raises VerifyError for a program with writes, and for an unknown group.
+    """
+    groups = frozenset(ALL_GROUPS if rules is None else rules)
+    unknown = groups.difference(ALL_GROUPS)
+    if unknown:
+        raise VerifyError(
+            f"simplify: no such rules: {', '.join(sorted(unknown))}; "
+            f"there are {', '.join(ALL_GROUPS)}"
+        )
+    work = _Simplifier(program, groups, log)
+    for node in program.nodes:
+        work.add(node)
+    outputs = tuple(replace(o, value=work.current(o.value)) for o in program.outputs)
+    nodes = work.nodes
+    if "dce" in groups:
+        nodes = live_nodes(nodes, (o.value for o in outputs))
+    after = program.replace(
+        stage="simplify" if program.stage == "autodiff" else program.stage,
+        nodes=tuple(nodes),
+        outputs=outputs,
+        next_id=work.next_id,
+    )
+    return keep_apart(program, after)
+
+
+class _Simplifier:
+    """The simplified program so far: the `Graph` that rules look at."""
+
+    def __init__(
+        self, program: Program, groups: frozenset[str], log: list[Decision] | None
+    ) -> None:
+        self.nodes: list[Node] = []
+        self.next_id = program.next_id
+        self.notes: dict[int, object] = {}
+        self.log = log
+        self.cse = "cse" in groups
+        self.by_phase = STAGES.index(program.stage) >= STAGES.index("partition")
+        self.rules = {op: [r for r in found if r.group in groups] for op, found in RULES.items()}
+        self.producers: dict[int, Node] = {}
+        self.known: dict[Any, Value] = {}  # by expression
+        self.new: dict[int, Value] = {}  # what stands for a value that is no longer made
+        self.pinned: set[int] = set()  # what grad nodes differentiate by
+        self.near: Node | None = None  # the node being rewritten
+        for node in program.nodes:
+            if node.op == "write":
+                raise VerifyError("simplify: a program with writes is not pure; functionalize first")
+            if node.op == "grad":
+                wrt = node.inputs[len(node.inputs) - int(node.attrs["wrt"]) :]
+                self.pinned.update(v.id for v in wrt)
+
+    # ---- what rules ask for ---------------------------------------------------------------------
+
+    def producer(self, value: Value) -> Node | None:
+        return self.producers.get(value.id)
+
+    def make(self, op: str, *operands: Value, **attrs: Any) -> Value:
+        near = self.near
+        assert near is not None  # rules run on a node
+        type_ = TABLE[op].infer([v.type for v in operands], attrs)
+        result = Value(self.next_id, type_)
+        self.next_id += 1
+        origin = (Origin("simplified", near.results[0].id),)
+        self.add(replace(near, op=op, inputs=operands, results=(result,), attrs=attrs, origin=origin))
+        self.near = near
+        return self.current(result)
+
+    # ---- the walk -------------------------------------------------------------------------------
+
+    def current(self, value: Value) -> Value:
+        return self.new.get(value.id, value)
+
+    def add(self, node: Node) -> None:
+        """Take over a node, simplified: as it is, as another, or as a value that is there."""
+        node = substitute(node, self.new)
+        if len(node.results) != 1 or node.results[0].id in self.pinned or node.op == "grad":
+            self.nodes.append(node)
+            return
+        found: Node | Value = node
+        while isinstance(found, Node):
+            node = found
+            self.near = node
+            rewritten = self._rewrite(node)
+            if rewritten is None:
+                break
+            found = rewritten
+        if isinstance(found, Value):
+            self.new[node.result.id] = found
+            return
+        if self.cse:
+            key = self._key(node)
+            known = self.known.setdefault(key, node.result)
+            if known.id != node.result.id:
+                self._note(node, known, "cse")
+                self.new[node.result.id] = known
+                return
+        self.producers[node.result.id] = node
+        self.nodes.append(node)
+
+    def _rewrite(self, node: Node) -> Node | Value | None:
+        rule: Rule
+        for rule in self.rules[node.op]:
+            found = rule.apply(node, self)
+            if found is not None:
+                self._note(node, found, rule.name)
+                return found
+        return None
+
+    def _note(self, node: Node, found: Node | Value, reason: str) -> None:
+        if self.log is not None:
+            choice = str(found) if isinstance(found, Value) else found.op
+            self.log.append(Decision("simplify", node.result.id, choice, reason))
+
+    def _key(self, node: Node) -> Any:
+        inputs = [v.id for v in node.inputs]
+        if node.op in _COMMUTATIVE:
+            inputs.sort()
+        phase = node.phase if self.by_phase else None
+        return node.op, tuple(inputs), _attrs_key(node.attrs), phase
+
+
+def _attrs_key(attrs: Mapping[str, Any]) -> Any:
+    """Attributes as a key: numbers by type and bit pattern (1, 1.0 and True differ; so do 0.0 and
+    -0.0; a NaN is equal to itself)."""
+    return tuple((name, type(x), _bits(x)) for name, x in sorted(attrs.items()))
+
+
+def _bits(x: Any) -> Any:
+    return struct.pack("<d", x) if isinstance(x, float) else x

@@ -1,0 +1,232 @@
+"""Autograd's bookkeeping, the same in both modes.
+
+An eager tensor and a traced one have the same edges, views, histories and errors; only what a tape
+node saves differs (arrays, or nothing). So a trace knows, as eager does, which leaves a loss
+depends on, what was freed, and which writes are hidden, without a second set of rules.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from tinyaot.errors import DTypeError, GradError, MutationError, ShapeError
+from tinyaot.ops.core import TABLE, Primitive, mode
+from tinyaot.shapes import TensorType, overlaps_itself
+from tinyaot.tape import PrimitiveNode, Unread, WriteNode, rule_reads
+from tinyaot.tensor import Edge, History, SavedHandle, Tensor
+
+
+class Recorder:
+    """Base of the eager and the tracing engine."""
+
+    # ---- what the modes do differently ----------------------------------------------------------
+
+    def resolve(self, tensor: Tensor) -> Tensor:
+        """The tensor that carries the state in this mode (a trace shadows those from outside)."""
+        return tensor
+
+    def save(self, tensor: Tensor, edge: Edge) -> SavedHandle | Unread:
+        """Keep a tensor's value for backward."""
+        raise NotImplementedError
+
+    # ---- edges ----------------------------------------------------------------------------------
+
+    def edge(self, tensor: Tensor) -> Edge:
+        """Where this tensor's cotangent goes; None if it does not require grad."""
+        tensor = self.resolve(tensor)
+        history = tensor._history
+        if tensor._chain:
+            if tensor._version != history.version:
+                self._replay_edge(tensor)
+            return tensor._edge
+        if history.edge is not None:
+            return history.edge
+        return tensor if history.requires_grad else None
+
+    def _replay_edge(self, view: Tensor) -> None:
+        """After a visible write, a view's edge leads through its chain from the base's new edge."""
+        history = view._history
+        edge: Edge = history.edge
+        type_ = history.base
+        assert type_ is not None
+        for name, attrs in view._chain:
+            primitive = TABLE[name]
+            out = primitive.infer([type_], attrs)
+            if edge is not None:
+                edge = self._view_node(primitive, edge, type_, attrs, out), 0
+            type_ = out
+        view._edge, view._version = edge, history.version
+
+    def _view_node(
+        self, primitive: Primitive, edge: Edge, type_: TensorType, attrs: Any, out: TensorType
+    ) -> PrimitiveNode:
+        operand = Unread(type_.shape, type_.dtype)
+        result = Unread(out.shape, out.dtype)
+        return PrimitiveNode(primitive, attrs, [edge], [operand], result, saves=False)
+
+    def record(
+        self, primitive: Primitive, operands: Sequence[Any], attrs: dict[str, Any], out: Tensor
+    ) -> None:
+        """Put a node on the tape if an operand requires grad. `operands` are resolved."""
+        edges: list[Edge] = []
+        found = False
+        for i, x in enumerate(operands):
+            edge = self.edge(x) if isinstance(x, Tensor) else None
+            if edge is not None and primitive.rule(i) is None:
+                edge = None
+            found = found or edge is not None
+            edges.append(edge)
+        if not found or not out.dtype.is_floating:
+            return
+        types = [x.type if isinstance(x, Tensor) else x for x in operands]
+        needed = tuple(e is not None for e in edges)
+        reads, reads_result = rule_reads(primitive, needed, types, out.type, attrs)
+        saved: list[Any] = []
+        for i, x in enumerate(operands):
+            if not isinstance(x, Tensor):
+                saved.append(x)
+            elif i in reads:
+                saved.append(self.save(x, edges[i] if needed[i] else self.edge(x)))
+            else:
+                saved.append(Unread(x.shape, x.dtype))
+        result = self.save(out, None) if reads_result else Unread(out.shape, out.dtype)
+        saves = bool(reads) or reads_result
+        node = PrimitiveNode(primitive, attrs, edges, saved, result, saves)
+        out._history.edge = (node, 0)
+        out._history.requires_grad = True
+
+    # ---- views ----------------------------------------------------------------------------------
+
+    def view(
+        self, primitive: Primitive, base: Tensor, attrs: dict[str, Any], data: Any
+    ) -> Tensor:
+        """A tensor on the base's bytes. Of a tensor that requires grad, `no_grad` cuts it off."""
+        out = Tensor.__new__(Tensor)
+        out._data = data
+        out._grad = None
+        history = base._history
+        edge = self.edge(base)
+        if edge is not None and not mode.grad_enabled:
+            return self._cut(out, base)
+        if history.base is None:
+            history.base = base.type  # no view yet, so this is the base
+        out._history = history
+        out._chain = (*base._chain, (primitive.name, attrs))
+        out._version = history.version
+        out._edge = None
+        if edge is not None:
+            out._edge = self._view_node(primitive, edge, base.type, attrs, out.type), 0
+        return out
+
+    def _cut(self, out: Tensor, base: Tensor) -> Tensor:
+        """Give `out` a history of its own on the base's storage."""
+        out._history = History(False, base._history.get_storage())
+        out._chain = ()
+        out._edge = None
+        out._version = 0
+        return out
+
+    # ---- writes ---------------------------------------------------------------------------------
+
+    def check_write(self, dst: Tensor, src: Tensor) -> None:
+        """Raise for a write that has no meaning: wrong type, overlapping view, leaf with grad."""
+        if src.shape != dst.shape:
+            raise ShapeError(
+                f"in-place: a result of shape {src.shape} does not fit the tensor of shape "
+                f"{dst.shape}; an in-place op cannot broadcast its left side"
+            )
+        if src.dtype is not dst.dtype:
+            raise DTypeError(
+                f"in-place: a {src.dtype.name} result cannot be written to a {dst.dtype.name} "
+                f"tensor; cast one first"
+            )
+        if overlaps_itself(dst._geometry):
+            raise MutationError(
+                f"in-place: several elements of this {dst.shape} view are one in memory (it was "
+                f"expanded); clone() it before writing"
+            )
+        if not mode.grad_enabled:
+            return
+        history = dst._history
+        if history.requires_grad and history.edge is None:
+            what = "a view of a leaf" if dst._chain else "a leaf"
+            raise MutationError(
+                f"in-place: {what} tensor that requires grad cannot be written; do it under "
+                f"no_grad(), or on a clone()"
+            )
+
+    def rebase(self, dst: Tensor, src: Tensor) -> None:
+        """Note a visible write: the base's value now comes from the source, too."""
+        history = dst._history
+        source = self.edge(src)
+        if source is None and self.edge(dst) is None and history.edge is None:
+            return
+        if source is not None and not dst._chain:
+            history.edge = source  # all of the base is new: nothing flows to the old value
+        else:
+            history.edge = WriteNode(history.edge, source, dst._chain), 0
+        history.requires_grad = True
+        history.version += 1
+
+    # ---- leaves ---------------------------------------------------------------------------------
+
+    def requires_grad_(self, tensor: Tensor, value: bool) -> None:
+        tensor = self.resolve(tensor)
+        edge = self.edge(tensor)
+        if edge is not None and edge is not tensor:
+            if not value:
+                raise GradError(
+                    "requires_grad_(False): only leaf tensors can stop requiring grad; use detach()"
+                )
+            return
+        if value and not tensor.dtype.is_floating:
+            raise GradError(f"requires_grad_: only float tensors have gradients, not {tensor.type}")
+        if value and tensor._chain:
+            self._cut(tensor, tensor)  # a view that becomes a leaf is the base of its own history
+        tensor._history.requires_grad = value
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def detach_(self, tensor: Tensor) -> None:
+        tensor = self.resolve(tensor)
+        if tensor._chain:
+            raise GradError("detach_: this is a view; use detach()")
+        tensor._history.edge = None
+        tensor._history.requires_grad = False
+        tensor._history.version += 1
+
+    def retain_grad(self, tensor: Tensor) -> None:
+        tensor = self.resolve(tensor)
+        edge = self.edge(tensor)
+        if edge is None:
+            raise GradError("retain_grad: this tensor does not require grad")
+        if isinstance(edge, tuple):
+            retained = edge[0].retained
+            if retained is None:
+                retained = edge[0].retained = {}
+            retained[edge[1]] = weakref.ref(tensor)  # it leads to the node: no cycle
+
+    # ---- checking what a backward is asked ------------------------------------------------------
+
+    def start(self, output: Tensor, cotangent: Tensor | None, what: str) -> Edge:
+        """The edge a backward starts from; raises GradError where it cannot."""
+        edge = self.edge(output)
+        if edge is None:
+            raise GradError(
+                f"{what}: this {output.type} tensor does not require grad and has no history; did "
+                f"a no_grad(), detach() or an integer op cut it off?"
+            )
+        if cotangent is None:
+            if output.size != 1:
+                raise GradError(
+                    f"{what}: needs a cotangent for a tensor of shape {output.shape}: pass "
+                    f"gradient=, or reduce it (sum() or mean()) first"
+                )
+        elif cotangent.shape != output.shape or cotangent.dtype is not output.dtype:
+            raise GradError(
+                f"{what}: the cotangent is {cotangent.type}, it must be {output.type} as the output"
+            )
+        return edge

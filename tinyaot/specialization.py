@@ -1,0 +1,322 @@
+"""One compiled version of a function: when it may be used, and how a call of it runs.
+
+A specialisation is right for a call when its guards hold: the same containers and static values, the
+same tensor types, strides, requires_grad and sharing among arguments, the same grad mode, and
+nothing in reach that was guarded has changed. A call then reads the inputs anew, runs the
+program, and puts everything where eager would have left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from tinyaot import random
+from tinyaot.capture import Capture, Ref, Result, replay
+from tinyaot.errors import GradError
+from tinyaot.ir import Output, Value
+from tinyaot.ops.core import mode
+from tinyaot.record import Record
+from tinyaot.recorder import Recorder
+from tinyaot.shapes import Geometry, TensorType
+from tinyaot.state import SCALARS, same_scalar
+from tinyaot.tape import TapeNode
+from tinyaot.tensor import NOT_KEPT, Edge, SavedHandle, Tensor
+from tinyaot.tree import leaves
+
+
+class Executable(Protocol):
+    """What a backend makes of a planned Program: entries "step", or "forward" and "backward"."""
+
+    def inputs(self, entry: str) -> list[Value]:
+        """What `run(entry, ...)` takes: a backward takes the inputs it reads, the saved values,
+        and the cotangents."""
+        ...
+
+    def outputs(self, entry: str) -> list[Output]:
+        """What `run(entry, ...)` gives: a backward its gradients, a forward the other outputs."""
+        ...
+
+    def run(self, entry: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once. Outputs are fresh at every call; mutated inputs are written in place."""
+        ...
+
+
+class TensorGuard:
+    """What a tensor input was when it was traced."""
+
+    __slots__ = ("geometry", "requires_grad", "type")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.type: TensorType = tensor.type
+        self.geometry: Geometry = tensor._geometry
+        self.requires_grad = _eager().edge(tensor) is not None
+
+    def mismatch(self, tensor: Any, name: str) -> str | None:
+        """How a tensor differs, in words."""
+        if not isinstance(tensor, Tensor):
+            return f"{name} is no tensor any more but {type(tensor).__name__}"
+        if tensor._data.shape != self.type.shape or tensor._data.dtype != self.type.dtype.numpy:
+            return f"{name} is {tensor.type}, was {self.type}"
+        if (_eager().edge(tensor) is not None) != self.requires_grad:
+            now = "requires grad" if not self.requires_grad else "does not require grad"
+            return f"{name} {now} now"
+        if tensor._geometry != self.geometry:
+            return f"{name} has other strides"
+        return None
+
+
+def _eager() -> Recorder:
+    return cast(Recorder, mode.default)
+
+
+class Specialization:
+    """A captured and compiled function for one key."""
+
+    def __init__(
+        self,
+        captured: Capture,
+        executable: Executable,
+        record: Record,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.captured = captured
+        self.executable = executable
+        self.record = record
+        self.grad_mode = mode.grad_enabled
+        self.statics = [x for _, x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
+        self.guards: dict[int, TensorGuard] = {
+            i: TensorGuard(lifted.source)
+            for i, lifted in enumerate(captured.inputs)
+            if isinstance(lifted.source, Tensor)
+        }
+        positions = {x.value.id: i for i, x in enumerate(captured.inputs)}
+        outputs = captured.program.outputs
+        self.user_outputs = [o for o in outputs if o.role == "user"]
+        self.mutated = [
+            (positions[o.of], o.requires_grad)
+            for o in outputs
+            if o.role == "mutated" and o.of is not None
+        ]
+        if not captured.whole_step:
+            read = {v.id for v in executable.inputs("backward")}
+            self.backward_reads = [positions[i] for i in positions if i in read]
+            self.gradients = [
+                positions[o.of] for o in executable.outputs("backward") if o.of is not None
+            ]
+            self.zeros = sorted(captured.depends - set(self.gradients))
+
+    # ---- is it right for this call? -------------------------------------------------------------
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | str:
+        """The source of every input for this call, or why this specialisation does not fit."""
+        captured = self.captured
+        if mode.grad_enabled != self.grad_mode:
+            return "grad mode changed"
+        flat = [x for _, x in leaves((args, kwargs))]
+        tensors = [x for x in flat if isinstance(x, Tensor)]
+        statics = [x for x in flat if not isinstance(x, Tensor)]
+        if len(tensors) != len(captured.arguments) or len(statics) != len(self.statics):
+            return "other arguments"
+        for now, then in zip(statics, self.statics, strict=True):
+            if now is not then and not (isinstance(then, SCALARS) and same_scalar(now, then)):
+                return f"an argument changed from {then!r} to {now!r}"
+        changed = captured.reach.changed()
+        if changed is not None:
+            return changed
+        sources: list[Any] = [x.source for x in captured.inputs]
+        for position, tensor in zip(captured.arguments, tensors, strict=True):
+            sources[position] = tensor
+        for position, slot in captured.slots.items():
+            value = slot.read()
+            sources[position] = (
+                value if isinstance(value, Tensor) else sources[position]
+                if value is getattr(sources[position], "_data", None)
+                else value
+            )
+        for position, guard in self.guards.items():
+            why = guard.mismatch(sources[position], captured.inputs[position].name)
+            if why is not None:
+                return why
+        return self._aliasing(tensors, sources) or sources
+
+    def peek(self, sources: list[Any]) -> list[np.ndarray]:
+        """The arrays of a call's inputs; nothing runs, and no random number is drawn."""
+        return self._arrays(sources)
+
+    def _aliasing(self, tensors: list[Tensor], sources: list[Any]) -> str | None:
+        """Which inputs are the same object is part of the key."""
+        for position, tensor in zip(self.captured.arguments, tensors, strict=True):
+            if sources[position] is not tensor:
+                return "arguments that were one tensor are two"
+        ids = [id(sources[i]) for i in self.guards]
+        if len(set(ids)) != len(ids):
+            return "inputs that were distinct are one tensor"
+        for lifted in self.captured.none_grads:
+            if lifted._grad is not None:
+                return "a .grad that was None is set"
+        return None
+
+    # ---- a call ---------------------------------------------------------------------------------
+
+    def __call__(self, sources: list[Any]) -> Any:
+        captured = self.captured
+        arrays = self._arrays(sources)
+        for position, _ in self.mutated:
+            storage = sources[position]._history.storage
+            if storage is not None:
+                storage.before_write(sources[position]._data)
+        if captured.whole_step:
+            outputs = [Tensor(a) for a in self._user_arrays("step", arrays)[0]]
+        else:
+            outputs = self._forward(sources, arrays)
+        return self._finish(sources, outputs)
+
+    def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
+        generator = random.generator
+        arrays: list[np.ndarray] = []
+        numbers = iter((generator.seed, generator.draw))
+        for lifted, source in zip(self.captured.inputs, sources, strict=True):
+            if isinstance(source, Tensor):
+                arrays.append(source._data)
+            elif lifted.role == "hyper":
+                arrays.append(np.array(getattr(*source), np.float64))
+            else:
+                arrays.append(np.array(next(numbers), np.int64))
+        return arrays
+
+    def _user_arrays(
+        self, entry: str, arrays: list[np.ndarray]
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Run an entry: the user's outputs, and the saved values."""
+        results = self.executable.run(entry, arrays)
+        random.generator.draw += self.captured.draws
+        roles = [o.role for o in self.executable.outputs(entry)]
+        user = [a for a, role in zip(results, roles, strict=True) if role == "user"]
+        return user, [a for a, role in zip(results, roles, strict=True) if role == "saved"]
+
+    def _forward(self, sources: list[Any], arrays: list[np.ndarray]) -> list[Tensor]:
+        eager = _eager()
+        edges = [eager.edge(sources[i]) for i in (*self.gradients, *self.zeros)]
+        kept: list[Any] = [
+            _save(sources[i], arrays[i]) if isinstance(sources[i], Tensor) else arrays[i]
+            for i in self.backward_reads
+        ]
+        user, saved = self._user_arrays("forward", arrays)
+        outputs = [Tensor(a) for a in user]
+        kept += [_save_shared(a, outputs) for a in saved]
+        node = CompiledNode(self, edges, kept)
+        made = [t for t, o in zip(outputs, self.user_outputs, strict=True) if o.requires_grad]
+        for position, differentiable in self.mutated:
+            if differentiable:
+                made.append(Tensor(arrays[position]))
+        for index, tensor in enumerate(made):
+            tensor._history.edge = (node, index)
+            tensor._history.requires_grad = True
+        node.outputs, node.types = len(made), [t.type for t in made]
+        written = iter(made[len(made) - sum(d for _, d in self.mutated) :])
+        for position, differentiable in self.mutated:
+            if differentiable:
+                eager.rebase(sources[position], next(written))
+        node.zeros = [sources[i].type for i in self.zeros]
+        return outputs
+
+    def _finish(self, sources: list[Any], outputs: list[Tensor]) -> Any:
+        captured = self.captured
+        results = [self._result(r, sources, outputs) for r in captured.results]
+        for slot, index in captured.rebinds:
+            slot.write(results[index])
+        for position, kept in captured.grads:
+            tensor: Tensor = sources[position]
+            if kept is None:
+                tensor._grad = None
+            elif kept < 0:
+                tensor._grad = NOT_KEPT
+            else:
+                tensor._grad = results[kept]
+        return _fill(captured.tree, results)
+
+    def _result(self, result: Result, sources: list[Any], outputs: list[Tensor]) -> Tensor:
+        tensor = sources[result.index] if result.kind == "input" else outputs[result.index]
+        if result.freed and _eager().edge(tensor) is None:
+            tensor._history.edge = (FreedNode(()), 0)
+            tensor._history.requires_grad = True
+        return replay(tensor, result.views)
+
+
+def _save(tensor: Tensor, array: np.ndarray) -> SavedHandle:
+    """A handle that keeps the value across later writes to the tensor."""
+    return tensor._history.get_storage().save(array, None)
+
+
+def _save_shared(array: np.ndarray, outputs: list[Tensor]) -> Any:
+    """A saved value; by handle if it is also an output, which the caller may write."""
+    for output in outputs:
+        if np.may_share_memory(array, output._data):
+            return _save(output, array)
+    return array
+
+
+def _fill(tree: Any, results: list[Tensor]) -> Any:
+    """The returned containers, with tensors in them."""
+    if isinstance(tree, Ref):
+        return results[tree.index]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_fill(x, results) for x in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_fill(x, results) for x in tree)
+    if isinstance(tree, dict):
+        return type(tree)((k, _fill(x, results)) for k, x in tree.items())
+    return tree
+
+
+class CompiledNode(TapeNode):
+    """A compiled function on the eager tape: its backward half, with what the forward saved."""
+
+    __slots__ = ("kept", "specialization", "types", "zeros")
+    name = "compiled"
+
+    def __init__(
+        self, specialization: Specialization, edges: Sequence[Edge], kept: list[Any]
+    ) -> None:
+        super().__init__(edges, saves=True)
+        self.specialization = specialization
+        self.kept = kept  # what the backward takes: inputs it reads, then saved values
+        self.types: list[TensorType] = []  # of the cotangents
+        self.zeros: list[TensorType] = []  # of inputs that the outputs depend on, with gradient 0
+
+    def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        if create_graph:
+            raise GradError(
+                "differentiating twice across the boundary of a compiled function: its backward is "
+                "compiled, too; call grad(create_graph=True) inside the compiled function"
+            )
+        given = [
+            np.zeros(t.shape, t.dtype.numpy)
+            if c is None
+            else np.array(c._data, order="C", copy=None)
+            for c, t in zip(cotangents, self.types, strict=True)
+        ]
+        taken = [x.array if isinstance(x, SavedHandle) else x for x in self.kept]
+        found = self.specialization.executable.run("backward", taken + given)
+        return [Tensor(g) for g in found] + [
+            Tensor(np.zeros(t.shape, t.dtype.numpy)) for t in self.zeros
+        ]
+
+    def free(self) -> None:
+        super().free()
+        self.kept = []
+
+
+class FreedNode(TapeNode):
+    """The history of a result whose graph a backward inside the compiled function used up."""
+
+    __slots__ = ()
+    name = "compiled"
+
+    def __init__(self, edges: Sequence[Edge]) -> None:
+        super().__init__(edges, saves=True)
+        self.freed = True

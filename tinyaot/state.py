@@ -1,0 +1,283 @@
+"""What a function reaches besides its arguments, and whether it is still the same.
+
+Reach is followed from the arguments and the function through closures, bound objects, the globals
+(and module attributes) that user functions name, containers and the attributes of objects. Each
+step is a `Slot`: a place (owner, key) that can be read again at the next call. A tensor in a slot is
+an input of the compiled program; a number or string is guarded by value, anything else by identity,
+so nothing that is reached can go stale unseen (TorchDynamo's guards, on objects instead of
+bytecode).
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyaot.location import is_user_file
+from tinyaot.shapes import DType
+from tinyaot.tensor import Tensor
+
+SCALARS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType, np.generic)
+_MISSING = object()
+
+
+def _attr(owner: Any, key: Any) -> Any:
+    return owner.__dict__.get(key, _MISSING)
+
+
+def _item(owner: Any, key: Any) -> Any:
+    try:
+        return owner[key]
+    except (LookupError, TypeError):
+        return _MISSING
+
+
+def _cell(owner: Any, key: Any) -> Any:
+    try:
+        return owner.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _slot_attr(owner: Any, key: Any) -> Any:
+    return getattr(owner, key, _MISSING)
+
+
+def _length(owner: Any, key: Any) -> Any:
+    return len(owner)
+
+
+def _keys(owner: Any, key: Any) -> Any:
+    return tuple(owner)
+
+
+def _set_item(owner: Any, key: Any, value: Any) -> None:
+    owner[key] = value
+
+
+def _set_attr(owner: Any, key: Any, value: Any) -> None:
+    owner.__dict__[key] = value
+
+
+def _set_cell(owner: Any, key: Any, value: Any) -> None:
+    owner.cell_contents = value
+
+
+_SETTERS: dict[Any, Callable[[Any, Any, Any], None]] = {
+    _attr: _set_attr,
+    _item: _set_item,
+    _cell: _set_cell,
+    _slot_attr: setattr,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A place that holds something: `get(owner, key)`. `path` is its name for people."""
+
+    path: str
+    owner: Any
+    key: Any
+    get: Callable[[Any, Any], Any]
+
+    def read(self) -> Any:
+        return self.get(self.owner, self.key)
+
+    def write(self, value: Any) -> None:
+        """Put a value there (after a step that assigns a tensor to a reached attribute)."""
+        _SETTERS[self.get](self.owner, self.key, value)
+
+
+def same_scalar(a: Any, b: Any) -> bool:
+    """Equal in type and value; NaN equals itself, 0.0 differs from -0.0."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    return bool(a == b) and (a != 0 or repr(a) == repr(b)) or (a != a and b != b)
+
+
+@dataclass(slots=True)
+class Reach:
+    """Everything found: tensors and arrays by slot, guards on the rest."""
+
+    tensors: dict[int, list[Slot]]  # id of the Tensor -> the slots that hold it
+    objects: dict[int, Any]  # keeps what ids name alive
+    scalars: list[tuple[Slot, Any]]
+    identities: list[tuple[Slot, Any]]
+
+    def slots(self) -> Iterator[Slot]:
+        for slots in self.tensors.values():
+            yield from slots
+
+    def changed(self) -> str | None:
+        """The first guard that fails, in words; None while all hold."""
+        for slot, value in self.identities:
+            if slot.get(slot.owner, slot.key) is not value:
+                return f"{slot.path} is another object"
+        for slot, value in self.scalars:
+            now = slot.get(slot.owner, slot.key)
+            if now is not value and not same_scalar(now, value):
+                return f"{slot.path} changed from {value!r} to {now!r}"
+        return None
+
+
+def find_reach(fn: Any, arguments: list[tuple[str, Any]]) -> Reach:
+    """Walk from a function and its (non-tensor) argument objects."""
+    walk = _Walk()
+    for path, value in arguments:
+        walk.follow(path, value)
+    walk.follow("", fn)
+    walk.run()
+    return walk.reach
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.reach = Reach({}, {}, [], [])
+        self.todo: list[tuple[str, Any]] = []
+        self.globals_seen: set[tuple[int, str]] = set()
+
+    def run(self) -> None:
+        while self.todo:
+            path, value = self.todo.pop()
+            self.expand(path, value)
+
+    def follow(self, path: str, value: Any) -> None:
+        """Expand a value later, once."""
+        if id(value) not in self.reach.objects:
+            self.reach.objects[id(value)] = value
+            self.todo.append((path, value))
+
+    def slot(self, path: str, owner: Any, key: Any, get: Callable[[Any, Any], Any]) -> None:
+        """Note a place, guard it by what it holds, and go on from there."""
+        value = get(owner, key)
+        slot = Slot(path, owner, key, get)
+        if isinstance(value, Tensor):
+            self.reach.tensors.setdefault(id(value), []).append(slot)
+            self.reach.objects[id(value)] = value
+        elif value is _MISSING or isinstance(value, SCALARS):
+            self.reach.scalars.append((slot, value))
+        elif isinstance(value, np.ndarray):
+            self.reach.tensors.setdefault(id(value), []).append(slot)
+            self.reach.objects[id(value)] = value
+        elif _is_opaque(value):
+            self.reach.identities.append((slot, value))
+        else:
+            self.reach.identities.append((slot, value))
+            self.follow(path, value)
+
+    def expand(self, path: str, value: Any) -> None:
+        if isinstance(value, types.MethodType):
+            self.follow(path, value.__func__)
+            self.follow("self" if not path else path, value.__self__)
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        elif isinstance(value, Mapping):
+            self.scalar(path + " (its keys)", value, None, _keys)
+            for key in value:
+                self.slot(f"{path}[{key!r}]", value, key, _item)
+        elif isinstance(value, (list, tuple)):
+            if isinstance(value, list):
+                self.scalar(f"len({path})", value, None, _length)
+            for i in range(len(value)):
+                self.slot(f"{path}[{i}]", value, i, _item)
+        elif isinstance(value, type):
+            self.methods(value)
+        else:
+            self.attributes(path, value)
+
+    def scalar(self, path: str, owner: Any, key: Any, get: Callable[[Any, Any], Any]) -> None:
+        self.reach.scalars.append((Slot(path, owner, key, get), get(owner, key)))
+
+    def attributes(self, path: str, value: Any) -> None:
+        wrapped = getattr(value, "__wrapped__", None)  # a compiled or otherwise decorated function
+        if wrapped is not None:
+            self.follow(path, wrapped)
+        skip = set(getattr(type(value), "hyperparameters", ())) | {"__wrapped__"}
+        for name in list(getattr(value, "__dict__", ())):
+            if name not in skip:
+                self.slot(f"{path}.{name}" if path else name, value, name, _attr)
+        for base in type(value).__mro__:
+            for name in getattr(base, "__slots__", ()) if is_user_class(base) else ():
+                self.slot(f"{path}.{name}", value, name, _slot_attr)
+        self.methods(type(value))
+
+    def methods(self, cls: type) -> None:
+        """User-defined methods may name globals; class attributes are guarded, too."""
+        for base in cls.__mro__:
+            if not is_user_class(base):
+                continue
+            for name, member in list(vars(base).items()):
+                member = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(member, types.FunctionType):
+                    self.follow(f"{base.__name__}.{name}", member)
+                elif isinstance(member, SCALARS) and not name.startswith("__"):
+                    self.slot(f"{base.__name__}.{name}", base, name, _slot_attr)
+
+    def function(self, fn: types.FunctionType) -> None:
+        if not is_user_file(fn.__code__.co_filename):
+            return
+        names = fn.__code__.co_freevars
+        for name, cell in zip(names, fn.__closure__ or (), strict=True):
+            self.slot(name, cell, None, _cell)
+        for i in range(len(fn.__defaults__ or ())):
+            self.slot(f"{fn.__name__} default {i}", fn.__defaults__, i, _item)
+        for name in fn.__kwdefaults__ or {}:
+            self.slot(f"{fn.__name__} default {name}", fn.__kwdefaults__, name, _item)
+        codes = [fn.__code__]
+        for code in codes:
+            codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+        named = {n for code in codes for n in code.co_names}
+        for name in sorted(named):
+            if name in fn.__globals__ and (id(fn.__globals__), name) not in self.globals_seen:
+                self.globals_seen.add((id(fn.__globals__), name))
+                value = fn.__globals__[name]
+                if isinstance(value, types.ModuleType):
+                    self.module(name, value, named)
+                else:
+                    self.slot(name, fn.__globals__, name, _item)
+
+    def module(self, path: str, module: types.ModuleType, named: set[str]) -> None:
+        """Only the attributes that the function names, and only of the user's modules."""
+        if not _is_user_module(module):
+            return
+        for name in sorted(named & set(vars(module))):
+            key = (id(vars(module)), name)
+            if key not in self.globals_seen:
+                self.globals_seen.add(key)
+                self.slot(f"{path}.{name}", vars(module), name, _item)
+
+
+_LIBRARY = ("numpy", "scipy", "rich", "ml_dtypes", "builtins", "typing", "collections", "abc")
+
+
+def is_user_class(cls: type) -> bool:
+    """A class of the user's program (not ours, not a library's that holds no tensors)."""
+    module = cls.__module__ or ""
+    root = module.split(".")[0]
+    return root != "tinyaot" and root not in _LIBRARY and hasattr(cls, "__dict__")
+
+
+def _is_user_module(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None or not is_user_file(file):
+        return False
+    return "site-packages" not in file and not file.startswith(types.__file__.rsplit("/", 1)[0])
+
+
+def _is_opaque(value: Any) -> bool:
+    """Objects that are guarded by identity, and not looked into."""
+    if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, np.dtype, np.random.Generator)):
+        return True
+    root = (type(value).__module__ or "").split(".")[0]
+    if isinstance(value, (list, tuple, dict, types.FunctionType, types.MethodType)):
+        return False
+    if isinstance(value, type):
+        return not is_user_class(value)
+    return root in _LIBRARY or not hasattr(value, "__dict__") and not is_user_class(type(value))

@@ -1,0 +1,370 @@
+"""Eager autograd: a runtime tape of backward closures.
+
+Every recorded op makes a `TapeNode` that knows where its operands' cotangents go (its edges) and
+holds what its vjp rules read (saved handles). `backward` walks the nodes from the last made to the
+first, which is a reverse topological order, since a node is made after those it leads to. Nodes
+point only backwards, so the tape has no reference cycles and is freed as soon as it is dropped
+(the design of PyTorch's autograd engine; the walk by creation order is Chainer's).
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from tinyaot import ops
+from tinyaot.builder import Builder, Sym
+from tinyaot.errors import GradError
+from tinyaot.ir import Value, live_nodes
+from tinyaot.ops.core import Primitive, mode, using
+from tinyaot.shapes import DType, Shape, TensorType
+from tinyaot.tensor import Chain, Edge, SavedHandle, Tensor
+
+_sequence = itertools.count()
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ---- modes --------------------------------------------------------------------------------------
+
+
+class _GradMode:
+    """A context manager and decorator that sets whether the tape records, in this thread."""
+
+    enabled: bool
+
+    def __init__(self, fn: Any = None) -> None:
+        self.stack: list[bool] = []
+
+    def __new__(cls, fn: Any = None) -> Any:
+        self = super().__new__(cls)
+        if fn is None:
+            return self
+        self.__init__()  # type: ignore[misc]
+        return self(fn)  # `@no_grad` without parentheses
+
+    def __enter__(self) -> None:
+        self.stack.append(mode.grad_enabled)
+        mode.grad_enabled = self.enabled
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        mode.grad_enabled = self.stack.pop()
+
+    def __call__(self, fn: F) -> F:
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with type(self)():
+                return fn(*args, **kwargs)
+
+        return cast(F, wrapped)
+
+
+class no_grad(_GradMode):
+    """Record nothing: results do not require grad, and in-place writes are hidden from autograd."""
+
+    enabled = False
+
+
+class enable_grad(_GradMode):
+    """Record again inside a `no_grad` block."""
+
+    enabled = True
+
+
+class quiet:
+    """Silence NumPy's floating-point warnings; nested uses cost next to nothing."""
+
+    def __enter__(self) -> None:
+        self.errstate = None if mode.quiet else np.errstate(all="ignore")
+        if self.errstate is not None:
+            mode.quiet = True
+            self.errstate.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.errstate is not None:
+            mode.quiet = False
+            self.errstate.__exit__(*exc)
+
+
+# ---- what a rule reads --------------------------------------------------------------------------
+
+
+class Unread:
+    """Stands for an operand that no needed rule reads: it has a type, and no elements."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+_reads: dict[tuple[str, int, tuple[bool, ...]], tuple[tuple[int, ...], bool]] = {}
+
+
+def rule_reads(
+    primitive: Primitive,
+    needed: tuple[bool, ...],
+    operands: Sequence[TensorType | bool | int | float],
+    result: TensorType,
+    attrs: dict[str, Any],
+) -> tuple[tuple[int, ...], bool]:
+    """Which operands, and whether the result, the rules of the needed operands read.
+
+    Found by writing the rules as IR once and looking at what the live nodes use; a property of the
+    primitive alone, so kept by its name.
+    """
+    key = primitive.name, len(operands), needed
+    if key in _reads:
+        return _reads[key]
+    builder = Builder(len(operands) + 2)
+    args: list[Any] = [
+        Sym(Value(i, t)) if isinstance(t, TensorType) else t for i, t in enumerate(operands)
+    ]
+    y, g = Sym(Value(len(operands), result)), Sym(Value(len(operands) + 1, result))
+    roots = []
+    with using(builder):
+        for i, need in enumerate(needed):
+            rule = primitive.rule(i) if need else None
+            contribution = rule(g, y, *args, **attrs) if rule is not None else None
+            if isinstance(contribution, Sym):
+                roots.append(contribution.value)
+    used = {v.id for n in live_nodes(builder.nodes, roots) for v in n.inputs}
+    used |= {v.id for v in roots}
+    found = tuple(i for i in range(len(operands)) if i in used), y.value.id in used
+    _reads[key] = found
+    return found
+
+
+# ---- nodes --------------------------------------------------------------------------------------
+
+
+class TapeNode:
+    """One recorded operation. `edges`: where each operand's cotangent goes; `outputs`: how many
+    results; `saves`: whether its backward needs saved values, so that it can run only once."""
+
+    __slots__ = ("__weakref__", "edges", "freed", "outputs", "retained", "saves", "seq")
+    name = "node"
+
+    def __init__(self, edges: Sequence[Edge], saves: bool = False, outputs: int = 1) -> None:
+        self.edges = list(edges)
+        self.saves = saves
+        self.outputs = outputs
+        self.freed = False
+        self.seq = next(_sequence)
+        self.retained: dict[int, weakref.ref[Tensor]] | None = None  # non-leaf tensors that keep their gradient
+
+    def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        """The cotangent of each operand (None where its edge is None or nothing flows)."""
+        raise NotImplementedError
+
+    def check_alive(self) -> None:
+        """Raise GradError if the values that the backward needs were freed by an earlier one."""
+        if self.freed and self.saves:
+            raise GradError(
+                f"backward a second time through {self.name}: its saved values were freed by the "
+                f"first; pass retain_graph=True to the first backward"
+            )
+
+    def free(self) -> None:
+        """Drop the saved values."""
+        self.freed = True
+
+    def __repr__(self) -> str:
+        return f"<tape node {self.name}>"
+
+
+class PrimitiveNode(TapeNode):
+    """The closure of one primitive's call: its vjp rules, over the saved handles."""
+
+    __slots__ = ("attrs", "operands", "primitive", "result")
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        attrs: dict[str, Any],
+        edges: Sequence[Edge],
+        operands: list[Any],  # SavedHandle, Unread, or a Python scalar
+        result: Any,  # SavedHandle or Unread
+        saves: bool,
+    ) -> None:
+        super().__init__(edges, saves)
+        self.primitive = primitive
+        self.attrs = attrs
+        self.operands = operands
+        self.result = result
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.primitive.name
+
+    def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        g = cotangents[0]
+        args = [unpack(x, create_graph) for x in self.operands]
+        y = unpack(self.result, create_graph, (self, 0))
+        out: list[Tensor | None] = []
+        for i, edge in enumerate(self.edges):
+            rule = self.primitive.rule(i) if edge is not None else None
+            if rule is None:
+                out.append(None)
+                continue
+            d = rule(g, y, *args, **self.attrs)
+            if d is not None and self.primitive.kind == "map" and d.shape != args[i].shape:
+                d = ops.unbroadcast(d, args[i].shape)
+            out.append(d)
+        return out
+
+    def free(self) -> None:
+        super().free()
+        if self.saves:
+            self.operands = []
+            self.result = None
+
+
+def unpack(saved: Any, create_graph: bool, edge: Edge = None) -> Any:
+    """A saved value as a tensor again; on the tape again only if a graph is wanted."""
+    if type(saved) is not SavedHandle:
+        return saved
+    tensor = Tensor(saved.array)
+    if create_graph:
+        tensor._history.edge = edge if edge is not None else saved.edge
+        tensor._history.requires_grad = tensor._history.edge is not None
+    return tensor
+
+
+class WriteNode(TapeNode):
+    """A write through a view: the base's cotangent is cleared where the view is, the source's is
+    the view of it."""
+
+    __slots__ = ("chain",)
+    name = "write"
+
+    def __init__(self, base: Edge, source: Edge, chain: Chain) -> None:
+        super().__init__([base, source])
+        self.chain = chain
+
+    def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        g = cast(Tensor, cotangents[0])
+        view = ops.replay(g, self.chain)
+        base = None
+        if self.edges[0] is not None:
+            zeros = ops.full(value=0.0, shape=view.shape, dtype=view.dtype)
+            base = ops.scatter_back(g, self.chain, zeros)
+        return base, view if self.edges[1] is not None else None
+
+
+# ---- walking the tape ---------------------------------------------------------------------------
+
+
+def walk(
+    roots: Sequence[tuple[Edge, Tensor]],
+    deliver: Callable[[Edge, Tensor], None],
+    retain_graph: bool,
+    create_graph: bool,
+    only: tuple[set[int], set[int]] | None = None,
+) -> None:
+    """Pull cotangents from the roots back to the leaves, newest node first.
+
+    `deliver(edge, cotangent)` gets the total of each leaf, and of each retained or wanted result of
+    a node (an edge `(node, index)`). `only`: seqs of the nodes to pull through, and of those whose
+    cotangents are wanted, where the walk shall not visit all.
+    """
+    pending: dict[int, tuple[TapeNode, list[Tensor | None]]] = {}
+    heap: list[int] = []
+    leaves: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def arrive(edge: Edge, cotangent: Tensor) -> None:
+        if isinstance(edge, Tensor):
+            have = leaves.get(id(edge))
+            total = cotangent if have is None else ops.add(have[1], cotangent)
+            leaves[id(edge)] = edge, total
+        elif edge is not None:
+            node, index = edge
+            if only is not None and node.seq not in only[0] and node.seq not in only[1]:
+                return
+            entry = pending.get(node.seq)
+            if entry is None:
+                entry = pending[node.seq] = (node, [None] * node.outputs)
+                heapq.heappush(heap, -node.seq)
+            have_ = entry[1][index]
+            entry[1][index] = cotangent if have_ is None else ops.add(have_, cotangent)
+
+    for edge, cotangent in roots:
+        arrive(edge, cotangent)
+    while heap:
+        node, cotangents = pending.pop(-heapq.heappop(heap))
+        for index, total in enumerate(cotangents):
+            if total is not None:
+                deliver((node, index), total)
+        if only is not None and node.seq not in only[0]:
+            continue
+        node.check_alive()
+        for edge, contribution in zip(node.edges, node.pull(cotangents, create_graph), strict=True):
+            if edge is not None and contribution is not None:
+                arrive(edge, contribution)
+        if not retain_graph:
+            node.free()
+    for leaf, total in leaves.values():
+        deliver(leaf, total)
+
+
+def nodes_between(
+    roots: Sequence[Edge], targets: Sequence[Edge]
+) -> tuple[tuple[set[int], set[int]], list[bool]]:
+    """What a walk from the roots to the targets visits (its `only`), and which it reaches."""
+    found: dict[int, TapeNode] = {}
+    leaves: set[int] = set()
+    reached: set[tuple[int, int]] = set()
+    stack = list(roots)
+    while stack:
+        edge = stack.pop()
+        if isinstance(edge, Tensor):
+            leaves.add(id(edge))
+        elif edge is not None:
+            node, index = edge
+            reached.add((node.seq, index))
+            if node.seq not in found:
+                found[node.seq] = node
+                stack.extend(node.edges)
+    goal_leaves = {id(t) for t in targets if isinstance(t, Tensor)}
+    goal_nodes = {t[0].seq for t in targets if isinstance(t, tuple)}
+    useful: set[int] = set()
+    for seq in sorted(found):
+        for e in found[seq].edges:
+            if isinstance(e, Tensor):
+                if id(e) in goal_leaves:
+                    useful.add(seq)
+            elif e is not None and (e[0].seq in useful or e[0].seq in goal_nodes):
+                useful.add(seq)
+    hit = [
+        id(t) in leaves if isinstance(t, Tensor) else t is not None and (t[0].seq, t[1]) in reached
+        for t in targets
+    ]
+    return (useful, goal_nodes), hit
+
+
+def reachable(roots: Sequence[Edge]) -> tuple[list[Tensor], list[TapeNode]]:
+    """All that the roots depend on: leaves in the order met, nodes from the oldest to the newest."""
+    leaves: dict[int, Tensor] = {}
+    nodes: dict[int, TapeNode] = {}
+    stack = list(roots)
+    while stack:
+        edge = stack.pop()
+        if isinstance(edge, Tensor):
+            leaves.setdefault(id(edge), edge)
+        elif edge is not None and edge[0].seq not in nodes:
+            nodes[edge[0].seq] = edge[0]
+            stack.extend(edge[0].edges)
+    return list(leaves.values()), [nodes[seq] for seq in sorted(nodes)]

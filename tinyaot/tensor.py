@@ -1,0 +1,409 @@
+"""Tensor: what a user holds. Its bytes, who shares them, and what of them the tape has saved.
+
+Three things are kept apart:
+
+- the *storage*: bytes, shared by a tensor and all its views, with the handles of values that a
+  backward still needs;
+- the *history*: the autograd identity of a base and its views. `detach` gives a new history on the
+  same storage. A view is a chain of view primitives from its history's base;
+- the tensor: an array seen through that chain.
+
+A write through any view first moves the handles it would overwrite to a snapshot, so a gradient is
+always that of the values the forward used (where torch keeps version counters and raises, see
+"In-place correctness checks" in its autograd notes).
+
+Everything that depends on the mode (eager or traced) is asked of the engine in force.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+
+from tinyaot.errors import GradError, ShapeError, TraceError
+from tinyaot.ops.core import Engine, mode
+from tinyaot.shapes import DType, Geometry, Shape, TensorType, numpy_to_dtype
+
+Chain: TypeAlias = tuple[tuple[str, dict[str, Any]], ...]  # views from the base: (primitive, attrs)
+# Where a cotangent goes: a tape node and which of its results, or a leaf tensor, or nowhere.
+Edge: TypeAlias = "tuple[Any, int] | Tensor | None"
+
+
+class SavedHandle:
+    """A value saved for backward. `array` is the tensor's own bytes until somebody writes them."""
+
+    __slots__ = ("__weakref__", "array", "edge")
+
+    def __init__(self, array: Any, edge: Edge) -> None:
+        self.array = array
+        self.edge = edge
+
+
+class Storage:
+    """The identity of some bytes. `foreign`: others can write them without telling us."""
+
+    __slots__ = ("__weakref__", "foreign", "handles", "prune_at")
+
+    snapshot_bytes = 0  # copied by all writes so far, for reports
+
+    def __init__(self, foreign: bool = False) -> None:
+        self.handles: list[weakref.ref[SavedHandle]] = []
+        self.prune_at = 8
+        self.foreign = foreign
+
+    def save(self, array: Any, edge: Edge) -> SavedHandle:
+        """A handle on `array` (a view of these bytes), kept right across writes."""
+        if self.foreign:
+            return SavedHandle(array.copy(), edge)
+        handle = SavedHandle(array, edge)
+        self.handles.append(weakref.ref(handle))
+        if len(self.handles) > self.prune_at:
+            self.handles = [r for r in self.handles if r() is not None]
+            self.prune_at = 2 * len(self.handles) + 8
+        return handle
+
+    def before_write(self, target: np.ndarray) -> None:
+        """Move the live handles that `target` overlaps to snapshots, one copy for equal views."""
+        if not self.handles:
+            return
+        snapshots: dict[Any, np.ndarray] = {}
+        kept = []
+        for ref in self.handles:
+            handle = ref()
+            if handle is None:
+                continue
+            old = handle.array
+            if not np.may_share_memory(old, target):
+                kept.append(ref)
+                continue
+            key = old.__array_interface__["data"][0], old.shape, old.strides
+            if key not in snapshots:
+                snapshots[key] = old.copy()
+                Storage.snapshot_bytes += old.nbytes
+            handle.array = snapshots[key]
+        self.handles = kept
+
+
+class History:
+    """The autograd identity shared by a base tensor and its views.
+
+    `edge` leads to the tape node that made the base's current value (None for a leaf); `version`
+    counts the visible writes, so that a view knows when its own edge is stale; `base` is the base's
+    type, known from the first view on; `parent` is, in a trace, what a detached base was cut from.
+    """
+
+    __slots__ = ("base", "edge", "parent", "requires_grad", "storage", "version")
+
+    def __init__(self, requires_grad: bool = False, storage: Storage | None = None) -> None:
+        self.edge: Edge = None
+        self.requires_grad = requires_grad
+        self.storage = storage
+        self.version = 0
+        self.base: TensorType | None = None
+        self.parent: Tensor | None = None
+
+    def get_storage(self) -> Storage:
+        if self.storage is None:
+            self.storage = Storage()
+        return self.storage
+
+
+class TensorEngine(Engine, Protocol):
+    """What a mode decides about tensors: implemented by the eager tape and by the tracer."""
+
+    def edge(self, tensor: Tensor) -> Edge: ...
+    def resolve(self, tensor: Tensor) -> Tensor: ...
+    def get_grad(self, tensor: Tensor) -> Tensor | None: ...
+    def set_grad(self, tensor: Tensor, value: Tensor | None) -> None: ...
+    def requires_grad_(self, tensor: Tensor, value: bool) -> None: ...
+    def retain_grad(self, tensor: Tensor) -> None: ...
+    def detach(self, tensor: Tensor) -> Tensor: ...
+    def detach_(self, tensor: Tensor) -> None: ...
+    def write(self, dst: Tensor, src: Tensor) -> None: ...
+    def random_bits(self, shape: Shape) -> Tensor: ...
+    def hyper(self, owner: Any, name: str) -> Any: ...
+    def concrete(self, tensor: Tensor, what: str) -> np.ndarray: ...
+    def backward(
+        self, tensor: Tensor, gradient: Tensor | None, retain_graph: bool, create_graph: bool
+    ) -> None: ...
+    def grad(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        retain_graph: bool,
+        create_graph: bool,
+    ) -> list[Tensor | None]: ...
+
+
+def _engine() -> TensorEngine:
+    return cast(TensorEngine, mode.engine)
+
+
+class NotKept:
+    """What `.grad` holds after a compiled step that did not keep gradients."""
+
+
+NOT_KEPT = NotKept()
+
+
+class Tensor:
+    """An n-dimensional array that records its history.
+
+    Made by `tinyaot.tensor`, `zeros`, ... and by functions of tensors. `Tensor(array)` wraps an
+    ndarray without a copy. Operators and methods follow torch's names and NumPy's broadcasting.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_chain",
+        "_data",
+        "_edge",
+        "_grad",
+        "_history",
+        "_version",
+    )
+    __array_priority__ = 1000  # ndarray * Tensor asks the Tensor
+    __hash__ = object.__hash__
+
+    def __init__(self, data: Any, requires_grad: bool = False) -> None:
+        self._data = data
+        self._history = History(requires_grad)
+        self._chain: Chain = ()
+        self._edge: Edge = None  # a view's own edge, as of `_version`
+        self._version = 0
+        self._grad: Tensor | NotKept | None = None
+
+    # ---- what it is -----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        return self._data.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> DType:
+        return numpy_to_dtype(self._data.dtype)
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype and shape, as the IR prints them."""
+        return TensorType(self.dtype, self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self._data.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether this stands for a value of a program being traced."""
+        return not isinstance(self._data, np.ndarray)
+
+    @property
+    def _geometry(self) -> Geometry:
+        """Shape, strides and offset in elements; the offset is 0 outside a trace."""
+        data = self._data
+        if isinstance(data, np.ndarray):
+            return Geometry(data.shape, tuple(s // data.itemsize for s in data.strides))
+        return data.geometry  # type: ignore[no-any-return]
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        return self._geometry.is_contiguous
+
+    # ---- autograd -------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return _engine().edge(self) is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made it: gradients accumulate in `.grad` of leaves."""
+        edge = _engine().edge(self)
+        return edge is None or edge is _engine().resolve(self)
+
+    @property
+    def grad_fn(self) -> Any:
+        """The tape node that made this tensor, or None."""
+        edge = _engine().edge(self)
+        return edge[0] if isinstance(edge, tuple) else None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient, or None.
+
+        Raises GradError after a compiled training step that did not keep gradients.
+        """
+        return _engine().get_grad(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise GradError(f"grad must be a Tensor or None, got {type(value).__name__}")
+            if value.shape != self.shape or value.dtype is not self.dtype:
+                raise GradError(f"grad must be a {self.type} like its tensor, got {value.type}")
+        _engine().set_grad(self, value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for (or stop asking for) a gradient, in place. Leaves of a float dtype only."""
+        _engine().requires_grad_(self, requires_grad)
+        return self
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad`, too."""
+        _engine().retain_grad(self)
+
+    def detach(self) -> Tensor:
+        """The same bytes, cut from the tape: writes reach both, gradients only the original."""
+        return _engine().detach(self)
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor itself from the tape."""
+        _engine().detach_(self)
+        return self
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> None:
+        """Accumulate the gradient of this tensor into `.grad` of the leaves it depends on.
+
+        `gradient`: the cotangent, of this tensor's shape; may be left out for one element.
+        Raises GradError when nothing requires grad, or the graph was freed by an earlier call.
+        """
+        keep = create_graph if retain_graph is None else retain_graph
+        _engine().backward(self, gradient, keep, create_graph)
+
+    # ---- leaving tinyaot ------------------------------------------------------------------------
+
+    def _concrete(self, what: str) -> np.ndarray:
+        return _engine().concrete(self, what)
+
+    def numpy(self) -> np.ndarray:
+        """A read-only NumPy view of the elements (no copy). Allowed on tensors that require grad."""
+        view = self._concrete("numpy()").view()
+        view.flags.writeable = False
+        return view
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.numpy()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self._concrete("__dlpack__")
+        self._history.get_storage().foreign = True  # its reader may write
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def item(self) -> bool | int | float:
+        """The only element, as a Python number. Raises ShapeError for other sizes."""
+        array = self._concrete("item()")
+        if array.size != 1:
+            raise ShapeError(f"item: needs one element, got shape {self.shape}; use tolist()")
+        return array.item()  # type: ignore[no-any-return]
+
+    def tolist(self) -> Any:
+        """The elements as nested Python lists (a number, for 0 dimensions)."""
+        return self._concrete("tolist()").tolist()
+
+    def __bool__(self) -> bool:
+        array = self._concrete("bool()")
+        if array.size != 1:
+            raise ShapeError(f"bool: a tensor of shape {self.shape} has no truth; use any() or all()")
+        return bool(array)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind == "float":
+            raise TypeError("only an integer tensor of one element can be an index")
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    def __repr__(self) -> str:
+        if self.is_traced:
+            return f"traced({self._data.value}: {self.type})"
+        parts = [np.array2string(self._data, separator=", ", prefix="tensor(", threshold=1000)]
+        if self.dtype.name not in ("float32", "int64", "bool"):
+            parts.append(f"dtype={self.dtype!r}")
+        edge = _engine().edge(self)
+        if isinstance(edge, tuple):
+            parts.append(f"grad_fn=<{edge[0].name}>")
+        elif edge is not None:
+            parts.append("requires_grad=True")
+        return f"tensor({', '.join(parts)})"
+
+    # ---- copies ---------------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A leaf with bytes of its own, as torch allows it for leaves only."""
+        if not self.is_leaf:
+            raise GradError("only leaf tensors can be deep-copied; detach() it first")
+        array = self._concrete("copy.deepcopy").copy()
+        new = self._rebuild(type(self), array, self.requires_grad)
+        memo[id(self)] = new
+        if isinstance(self._grad, Tensor):
+            new._grad = self._grad.__deepcopy__(memo)
+        return new
+
+    def __reduce__(self) -> Any:
+        if not self.is_leaf:
+            raise GradError("only leaf tensors can be pickled; detach() it first")
+        array = np.array(self._concrete("pickle"))
+        return Tensor._rebuild, (type(self), array, self.requires_grad)
+
+    @staticmethod
+    def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tensor:
+        new = cls.__new__(cls)
+        Tensor.__init__(new, array, requires_grad)
+        return new
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor on the array's own memory: writes are seen on both sides.
+
+    Raises DTypeError for a dtype tinyaot has not. What a backward saves of it is copied, since
+    NumPy can write it unseen.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TraceError(f"from_numpy: needs a NumPy array, got {type(array).__name__}")
+    numpy_to_dtype(array.dtype)
+    tensor = Tensor(array)
+    tensor._history.storage = Storage(foreign=True)
+    return tensor
+
+

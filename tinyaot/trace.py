@@ -1,0 +1,439 @@
+"""The tracing engine: running the user's function once writes it down as a Program.
+
+Tensors inside the trace carry an IR value in place of an array. A tensor from outside (an argument,
+a parameter, a captured buffer) is *lifted* when first touched: it becomes an input, and a traced
+shadow stands for it. Views alias and writes are recorded as they happen; making them pure is
+functionalization's work, not the tracer's. Differentiation inside the trace (`backward`, `grad`)
+becomes one `grad` node, expanded later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinyaot import ops
+from tinyaot.builder import Builder
+from tinyaot.errors import DTypeError, GradError, TraceError
+from tinyaot.ir import Input, InputRole, Value
+from tinyaot.location import user_location
+from tinyaot.ops.core import Primitive, mode
+from tinyaot.recorder import Recorder
+from tinyaot.shapes import (
+    DType,
+    Geometry,
+    Shape,
+    TensorType,
+    broadcast_geometry,
+    contiguous,
+    diagonal_geometry,
+    float64,
+    int64,
+    permute_geometry,
+    reshape_geometry,
+    slice_geometry,
+)
+from tinyaot.tape import TapeNode, Unread, nodes_between, reachable
+from tinyaot.tensor import Chain, Edge, NotKept, Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A storage inside the trace: an input's, or that of an intermediate value."""
+
+    tensor: Tensor | None = None  # the base tensor, set right after it is made
+    input: Lifted | None = None
+    written: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lifted:
+    """An input of the Program: which tensor from outside it is, and what it is to the function."""
+
+    value: Value
+    role: InputRole
+    source: Any  # the Tensor; (owner, name) of a hyperparameter; None for the random state
+    shadow: Tensor | None = None
+    name: str = ""
+    requires_grad: bool = False
+    outer: OuterNode | None = None  # stands for the history that the tensor brings along
+
+
+@dataclass(slots=True, eq=False)
+class Traced:
+    """What stands in `Tensor._data` inside a trace: an IR value and how it sees its storage."""
+
+    engine: TraceEngine
+    value: Value
+    geometry: Geometry
+    root: Root
+    path: Chain = ()  # views from the root, detach included
+
+    @property
+    def shape(self) -> Shape:
+        return self.value.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.value.type.dtype.numpy
+
+    @property
+    def size(self) -> int:
+        return self.value.type.size
+
+
+class OuterNode(TapeNode):
+    """On the tracer's tape: the history that an argument brings from outside the function."""
+
+    __slots__ = ()
+    name = "outside"
+
+
+class GradNode(TapeNode):
+    """On the tracer's tape: gradients, which depend on all that their outputs depend on."""
+
+    __slots__ = ()
+    name = "grad"
+
+
+_VIEWS: dict[str, Callable[..., Geometry | None]] = {
+    "slice": lambda g, starts, stops, steps: slice_geometry(g, starts, stops, steps),
+    "permute": lambda g, perm: permute_geometry(g, perm),
+    "broadcast": lambda g, shape: broadcast_geometry(g, shape),
+    "reshape": lambda g, shape: reshape_geometry(g, shape),
+    "diagonal": lambda g, offset, axis1, axis2: diagonal_geometry(g, offset, axis1, axis2),
+    "detach": lambda g: g,
+}
+
+
+@dataclass(eq=False)
+class TraceEngine(Recorder):
+    """Collects a Program while the user's function runs. One trace, one engine."""
+
+    builder: Builder = field(default_factory=lambda: Builder(0))
+    lifted: list[Lifted] = field(default_factory=list)
+    draws: int = 0
+
+    def __post_init__(self) -> None:
+        self._shadows: dict[int, Lifted] = {}
+        self._hypers: dict[tuple[int, str], Tensor] = {}
+        self._random: tuple[Value, Value] | None = None
+        self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
+        self.none_grads: list[Tensor] = []  # tensors whose `.grad` was read, and was None
+        self.has_grad = False
+        self.closed = False
+
+    # ---- tensors from outside -------------------------------------------------------------------
+
+    def resolve(self, tensor: Tensor) -> Tensor:
+        data = tensor._data
+        if isinstance(data, Traced):
+            if data.engine is not self:
+                raise TraceError(
+                    "a tensor of another trace was used: it has no value here; return it from the "
+                    "function that made it instead of storing it"
+                )
+            return tensor
+        found = self._shadows.get(id(tensor))
+        if found is None:
+            found = self.lift(tensor, "state")
+        assert found.shadow is not None
+        return found.shadow
+
+    def lift(self, tensor: Tensor, role: InputRole, name: str = "") -> Lifted:
+        """Make a tensor from outside an input."""
+        value = self.builder.fresh(tensor.type)
+        lifted = Lifted(value, role, tensor, name=name)
+        geometry = tensor._geometry
+        lifted.shadow = self._tensor(value, geometry, Root(input=lifted))
+        history = lifted.shadow._history
+        edge = mode.default.edge(tensor)  # type: ignore[attr-defined]
+        lifted.requires_grad = history.requires_grad = edge is not None
+        if isinstance(edge, tuple) and not _views_a_leaf(tensor):
+            lifted.outer = OuterNode(())
+            history.edge = lifted.outer, 0
+        self._shadows[id(tensor)] = lifted
+        self.lifted.append(lifted)
+        return lifted
+
+    def literal(self, array: np.ndarray) -> Tensor:
+        """A tensor made inside the function: a constant, new at every call."""
+        constant = self.lift(Tensor(array), "constant")
+        assert constant.shadow is not None
+        copy: Tensor = self.bind(ops.copy, (constant.shadow,), {})
+        return copy
+
+    def _input(self, role: InputRole, source: Any, dtype: DType, name: str) -> Tensor:
+        value = self.builder.fresh(TensorType(dtype, ()))
+        lifted = Lifted(value, role, source, name=name)
+        lifted.shadow = self._tensor(value, contiguous(()), Root(input=lifted))
+        self.lifted.append(lifted)
+        return lifted.shadow
+
+    def hyper(self, owner: Any, name: str) -> Any:
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return value
+        key = id(owner), name
+        if key not in self._hypers:
+            path = f"{type(owner).__name__}.{name}"
+            self._hypers[key] = self._input("hyper", (owner, name), float64, path)
+        return self._hypers[key]
+
+    def random_bits(self, shape: Shape) -> Tensor:
+        if self._random is None:
+            seed = self._input("random", None, int64, "random.seed")
+            draw = self._input("random", None, int64, "random.draw")
+            self._random = seed._data.value, draw._data.value
+        attrs = {"ordinal": self.draws, "shape": tuple(shape)}
+        self.draws += 1
+        out = ops.random_bits.infer([v.type for v in self._random], attrs)
+        self.builder.loc = user_location()
+        node = self.builder.emit("random_bits", self._random, (out,), attrs)
+        return self._tensor(node.result, contiguous(tuple(shape)), Root())
+
+    def _tensor(self, value: Value, geometry: Geometry, root: Root, path: Chain = ()) -> Tensor:
+        tensor = Tensor(Traced(self, value, geometry, root, path))
+        if root.tensor is None:
+            root.tensor = tensor
+        return tensor
+
+    # ---- ops ------------------------------------------------------------------------------------
+
+    def bind(
+        self, primitive: Primitive, operands: tuple[Any, ...], attrs: dict[str, Any]
+    ) -> Tensor:
+        if self.closed:
+            raise TraceError("this trace has ended")
+        self.builder.loc = user_location()
+        resolved = [self.resolve(x) if isinstance(x, Tensor) else x for x in operands]
+        if primitive.name == "detach":
+            return self.detach(resolved[0])
+        dtype = next((x.dtype for x in reversed(resolved) if isinstance(x, Tensor)), None)
+        types = []
+        for x in resolved:
+            if isinstance(x, Tensor):
+                types.append(x.type)
+            elif isinstance(x, (bool, int, float)) and dtype is not None:
+                types.append(TensorType(dtype, ()))
+            else:
+                raise DTypeError(
+                    f"{primitive.name}: {type(x).__name__} is no operand; make it a tensor first"
+                )
+        out_type = primitive.infer(types, attrs)
+        if primitive.kind == "view":
+            return self._bind_view(primitive, resolved[0], attrs, out_type)
+        values = [
+            self._value(x, primitive.differentiable)
+            if isinstance(x, Tensor)
+            else self.builder.scalar(x, t.dtype)
+            for x, t in zip(resolved, types, strict=True)
+        ]
+        node = self.builder.emit(primitive.name, values, (out_type,), attrs)
+        out = self._tensor(node.result, contiguous(out_type.shape), Root())
+        if mode.grad_enabled:
+            self.record(primitive, resolved, attrs, out)
+        return out
+
+    def _value(self, tensor: Tensor, differentiable: bool = True) -> Value:
+        """A tensor's IR value; detached where `no_grad` forbids a gradient to flow to it."""
+        value: Value = tensor._data.value
+        if mode.grad_enabled or not differentiable or self.edge(tensor) is None:
+            return value
+        return self.builder.emit("detach", (value,), (value.type,)).result
+
+    def _bind_view(
+        self, primitive: Primitive, base: Tensor, attrs: dict[str, Any], out_type: TensorType
+    ) -> Tensor:
+        data: Traced = base._data
+        geometry = _VIEWS[primitive.name](data.geometry, **attrs)
+        if geometry is None:  # strides forbid this reshape: a copy first, then a view of that
+            base = self.bind(ops.copy, (base,), {})
+            return self._bind_view(primitive, base, attrs, out_type)
+        value = self._value(base)
+        path = data.path if value is data.value else (*data.path, ("detach", {}))
+        node = self.builder.emit(primitive.name, (value,), (out_type,), attrs)
+        path = (*path, (primitive.name, attrs))
+        return self.view(
+            primitive, base, attrs, Traced(self, node.result, geometry, data.root, path)
+        )
+
+    def save(self, tensor: Tensor, edge: Edge) -> Unread:
+        return Unread(tensor.shape, tensor.dtype)
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        tensor = self.resolve(tensor)
+        data: Traced = tensor._data
+        self.builder.loc = user_location()
+        value = self.builder.emit("detach", (data.value,), (data.value.type,)).result
+        path = (*data.path, ("detach", {}))
+        out = Tensor(Traced(self, value, data.geometry, data.root, path))
+        return self._cut(out, tensor)
+
+    def detach_(self, tensor: Tensor) -> None:
+        tensor = self.resolve(tensor)
+        detached = self.detach(tensor)
+        super().detach_(tensor)
+        tensor._data = detached._data
+
+    def write(self, dst: Tensor, src: Tensor) -> None:
+        dst, src = self.resolve(dst), self.resolve(src)
+        self.check_write(dst, src)
+        self.builder.loc = user_location()
+        # Under no_grad both sides lose their edges: the write is hidden from autograd.
+        self.builder.emit("write", (self._value(dst), self._value(src)), ())
+        dst._data.root.written = True
+        if mode.grad_enabled:
+            self.rebase(dst, src)
+
+    def concrete(self, tensor: Tensor, what: str) -> np.ndarray:
+        hint = {
+            "bool()": "a branch on a tensor's value cannot be compiled: use where(condition, a, b)",
+            "item()": "keep it a tensor; a 0-d tensor works wherever a number does",
+        }.get(what, "compute it outside the compiled function, or from shapes alone")
+        raise TraceError(f"{what} of a {tensor.type} tensor inside a compiled function: {hint}")
+
+    # ---- gradients ------------------------------------------------------------------------------
+
+    def get_grad(self, tensor: Tensor) -> Tensor | None:
+        shadow = self.resolve(tensor)
+        lifted = self._lifted_of(shadow)
+        if lifted is None:
+            return shadow._grad if isinstance(shadow._grad, Tensor) else None
+        if id(lifted) in self.grads:
+            return self.grads[id(lifted)][1]
+        outside = lifted.source._grad
+        if isinstance(outside, NotKept):
+            raise GradError(
+                "grad: the compiled step before this did not keep gradients; compile it with "
+                "keep_grads=True, or call zero_grad() first"
+            )
+        if outside is None:
+            self.none_grads.append(lifted.source)
+            return None
+        return self.resolve(outside)
+
+    def set_grad(self, tensor: Tensor, value: Tensor | None) -> None:
+        shadow = self.resolve(tensor)
+        value = None if value is None else self.resolve(value)
+        lifted = self._lifted_of(shadow)
+        if lifted is None:
+            shadow._grad = value
+        else:
+            self.grads[id(lifted)] = lifted, value
+
+    def _lifted_of(self, shadow: Tensor) -> Lifted | None:
+        lifted = shadow._data.root.input
+        return lifted if lifted is not None and lifted.shadow is shadow else None
+
+    def backward(
+        self, tensor: Tensor, gradient: Tensor | None, retain_graph: bool, create_graph: bool
+    ) -> None:
+        tensor = self.resolve(tensor)
+        edge = self.start(tensor, gradient, "backward")
+        targets, nodes = reachable([edge])
+        if any(isinstance(n, OuterNode) for n in nodes):
+            raise TraceError(
+                "backward() inside a compiled function reaches an argument that was computed "
+                "outside it; compute it inside, detach() it, or call backward() outside"
+            )
+        self._use(nodes, retain_graph)
+        for node in nodes:
+            for ref in (node.retained or {}).values():
+                kept = ref()
+                if kept is not None:
+                    targets.append(kept)
+        found = self._emit_grad([tensor], [gradient], targets, [edge], create_graph)
+        for target, total in zip(targets, found, strict=True):
+            have = self.get_grad(target)
+            if have is None:
+                self.set_grad(target, total)
+            elif create_graph:
+                self.set_grad(target, self.bind(ops.add, (have, total), {}))
+            else:
+                saved, mode.grad_enabled = mode.grad_enabled, False
+                try:
+                    self.write(have, self.bind(ops.add, (have, total), {}))
+                finally:
+                    mode.grad_enabled = saved
+
+    def grad(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        retain_graph: bool,
+        create_graph: bool,
+    ) -> list[Tensor | None]:
+        outputs = [self.resolve(y) for y in outputs]
+        inputs = [self.resolve(x) for x in inputs]
+        edges = [self.start(y, c, "grad") for y, c in zip(outputs, cotangents, strict=True)]
+        targets = [self.edge(x) for x in inputs]
+        only, reached = nodes_between(edges, targets)
+        self._use([n for n in reachable(edges)[1] if n.seq in only[0]], retain_graph)
+        wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
+        found = iter(self._emit_grad(outputs, cotangents, wrt, edges, create_graph))
+        return [next(found) if hit else None for hit in reached]
+
+    def _use(self, nodes: Sequence[TapeNode], retain_graph: bool) -> None:
+        """Note that a backward goes through these nodes: it may, once."""
+        for node in nodes:
+            node.check_alive()
+        for node in nodes if not retain_graph else ():
+            node.free()
+
+    def _emit_grad(
+        self,
+        outputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        wrt: Sequence[Tensor],
+        edges: Sequence[Edge],
+        create_graph: bool,
+    ) -> list[Tensor]:
+        if not wrt:
+            return []
+        self.has_grad = True
+        self.builder.loc = user_location()
+        given = [self.resolve(c) if c is not None else None for c in cotangents]
+        explicit = any(c is not None for c in given)
+        if explicit:
+            given = [
+                c if c is not None else self._ones(y) for c, y in zip(given, outputs, strict=True)
+            ]
+        values = [y._data.value for y in outputs]
+        values += [c._data.value for c in given if c is not None]
+        values += [x._data.value for x in wrt]
+        attrs = {"outputs": len(outputs), "cotangents": explicit, "wrt": len(wrt)}
+        node = self.builder.emit("grad", values, [x.type for x in wrt], attrs)
+        results = [self._tensor(r, contiguous(r.type.shape), Root()) for r in node.results]
+        if create_graph:
+            more = [self.edge(c) for c in given if c is not None]
+            tape = GradNode([*edges, *more], outputs=len(results))
+            for index, result in enumerate(results):
+                result._history.edge = (tape, index)
+                result._history.requires_grad = True
+        else:
+            for result in results:  # constants to later derivatives
+                data: Traced = result._data
+                data.value = self.builder.emit("detach", (data.value,), (data.value.type,)).result
+        return results
+
+    def _ones(self, like: Tensor) -> Tensor:
+        ones: Tensor = self.bind(
+            ops.full, (), {"value": 1.0, "shape": like.shape, "dtype": like.dtype}
+        )
+        return ones
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(Input(x.value, x.role, x.name, x.requires_grad) for x in self.lifted)
+
+
+def _views_a_leaf(tensor: Tensor) -> bool:
+    """A view of a leaf that requires grad: as untouchable as the leaf."""
+    history = tensor._history
+    return bool(tensor._chain) and history.edge is None and history.requires_grad

@@ -1,0 +1,41 @@
+"""Nested containers of tensors, flattened and rebuilt (JAX's pytrees, for the builtin ones)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tinyaot.tensor import Tensor
+
+
+def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Every leaf (what is no list, tuple or dict), with its path such as `batch['x'][0]`."""
+    if isinstance(tree, (list, tuple)):
+        return [leaf for i, x in enumerate(tree) for leaf in leaves(x, f"{path}[{i}]")]
+    if isinstance(tree, dict):
+        return [leaf for k, x in tree.items() for leaf in leaves(x, f"{path}[{k!r}]")]
+    return [(path, tree)]
+
+
+def map_tensors(tree: Any, fn: Callable[[Tensor], Any]) -> Any:
+    """The same containers with `fn` of every tensor in them."""
+    if isinstance(tree, Tensor):
+        return fn(tree)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_tensors(x, fn) for x in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tensors(x, fn) for x in tree)
+    if isinstance(tree, dict):
+        return type(tree)((k, map_tensors(x, fn)) for k, x in tree.items())
+    return tree
+
+
+def structure(tree: Any) -> Any:
+    """A hashable skeleton: containers and keys, tensors as a mark, other leaves as None."""
+    if isinstance(tree, Tensor):
+        return "T"
+    if isinstance(tree, (list, tuple)):
+        return type(tree), tuple(structure(x) for x in tree)
+    if isinstance(tree, dict):
+        return dict, tuple((k, structure(x)) for k, x in tree.items())
+    return None

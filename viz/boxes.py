@@ -1,0 +1,85 @@
+"""Which ops of a Program share a box in its picture.
+
+A training step has a hundred ops, and a hundred boxes are read by nobody. Ops that came from one
+line of the user's source and feed one another share a box, as rows; a box never swallows an op if
+that would make two boxes need each other, so the picture stays acyclic (the convexity that a fuser
+asks of a group, asked here for the eye). Constants and scalar inputs are written into the rows that
+read them and get no box at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tinyaot.ir import Node, Phase, Program
+from tinyaot.location import Loc
+
+MOST_ROWS = 14
+LEAVES = ("full", "iota")
+
+
+@dataclass(eq=False)
+class Box:
+    """Ops drawn together. `number` is its position in order of its first op."""
+
+    number: int
+    phase: Phase | None
+    loc: Loc | None
+    recomputed: bool
+    nodes: list[Node] = field(default_factory=list)
+    needs: set[int] = field(default_factory=set)  # boxes whose values it reads
+
+
+def is_recomputed(node: Node) -> bool:
+    """Whether the node repeats forward work in the backward."""
+    return any(o.relation == "recompute-of" for o in node.origin)
+
+
+def is_inlined(program: Program, node: Node) -> bool:
+    """Whether the op is written into its readers' rows: a constant that is no output."""
+    return node.op in LEAVES and not any(
+        o.value.id == r.id for o in program.outputs for r in node.results
+    )
+
+
+def boxes_of(program: Program, most_rows: int = MOST_ROWS) -> list[Box]:
+    """The Program's ops in boxes of at most `most_rows`; 1 gives every op its own."""
+    boxes: list[Box] = []
+    home: dict[int, Box] = {}  # value id -> the box that makes it
+    for node in program.nodes:
+        if is_inlined(program, node):
+            continue
+        makers = {v.id: home[v.id] for v in node.inputs if v.id in home}
+        box = _box_for(node, makers, boxes, most_rows)
+        box.nodes.append(node)
+        box.needs.update(m.number for m in makers.values() if m is not box)
+        home.update((r.id, box) for r in node.results)
+    return boxes
+
+
+def _box_for(node: Node, makers: Mapping[int, Box], boxes: list[Box], most_rows: int) -> Box:
+    """The maker of the largest operand that may take the node in, or a new box."""
+    recomputed = is_recomputed(node)
+    by_size = sorted(node.inputs, key=lambda v: -v.type.nbytes)
+    for box in dict.fromkeys(makers[v.id] for v in by_size if v.id in makers):
+        alike = (box.phase, box.loc, box.recomputed) == (node.phase, node.loc, recomputed)
+        if alike and len(box.nodes) < most_rows:
+            others = {m.number for m in makers.values() if m is not box}
+            if not _reaches(others, box.number, boxes):
+                return box
+    box = Box(len(boxes), node.phase, node.loc, recomputed)
+    boxes.append(box)
+    return box
+
+
+def _reaches(start: set[int], goal: int, boxes: list[Box]) -> bool:
+    """Whether any box of `start` needs, directly or not, the box `goal`."""
+    todo, seen = list(start), set(start)
+    while todo:
+        needs = boxes[todo.pop()].needs
+        if goal in needs:
+            return True
+        todo.extend(needs - seen)
+        seen |= needs
+    return False

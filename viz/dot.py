@@ -1,0 +1,275 @@
+"""A Program as a Graphviz graph, in one visual language for every stage.
+
+Three columns: forward runs down in blue, backward runs up beside it in orange, so that a layer
+stands level with its gradient, and the update is green. A red edge is a value kept from forward to
+backward, with its bytes; a dashed box repeats forward work instead. A box is headed by the user's
+line that it came from and has a row an op. Boxes, rows, edges and clusters have ids to find them by
+(`b3`, `a_v12` for value %12, `e3_7`, `phase_forward`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import graphviz
+
+from tinyaot.ir import PHASES, STAGES, Input, Node, Output, OutputRole, Phase, Program, Value
+
+from .boxes import MOST_ROWS, Box, boxes_of, is_inlined
+from .labels import (
+    ARGUMENT,
+    FONT,
+    GREY,
+    PHASE_LOOKS,
+    RED,
+    SLATE,
+    cell,
+    font,
+    hint,
+    html,
+    input_table,
+    legend,
+    plain,
+    plain_table,
+    short_name,
+    short_source,
+    table,
+)
+from .units import bytes_text
+
+MOST_OPERANDS = 5  # written out in a row
+MOST_READERS = 3  # boxes that a scalar has edges to; beyond, its name in the rows has to do
+VERBS: dict[OutputRole, str] = {
+    "user": "returned",
+    "mutated": "overwrites",
+    "saved": "saved",
+    "gradient": "gradient of",
+}
+Bundle = tuple[Phase | None, bool, tuple[int, ...]]  # phase of the readers, is it state, readers
+
+
+def draw(program: Program, *, by: str = "line", title: str | None = None) -> graphviz.Digraph:
+    """The graph of a Program. `by`: 'line' puts connected ops of one source line in one box, 'op'
+    gives every op its own."""
+    return _Drawing(program, MOST_ROWS if by == "line" else 1).graph(title)
+
+
+class _Drawing:
+    def __init__(self, program: Program, most_rows: int) -> None:
+        self.program = program
+        self.boxes = boxes_of(program, most_rows)
+        self.home = {r.id: box for box in self.boxes for n in box.nodes for r in n.results}
+        self.inputs = {i.value.id: i for i in program.inputs}
+        self.names = self._names()
+        self.bundles = self._bundles()
+        self.outputs: dict[int, list[Output]] = defaultdict(list)
+        for o in program.outputs:
+            self.outputs[o.value.id].append(o)
+        split = STAGES[STAGES.index("partition") :]
+        self.split = program.stage in split  # what is saved has been decided
+
+    def graph(self, title: str | None) -> graphviz.Digraph:
+        p = self.program
+        facts = f"{len(p.nodes)} ops, {len(p.inputs)} inputs, {len(p.outputs)} outputs"
+        if p.plan is not None:
+            facts += f", arena {bytes_text(p.plan.arena)}"
+        g = graphviz.Digraph(p.name)
+        g.attr("graph", newrank="true", ranksep="0.45", nodesep="0.3", bgcolor="white")
+        g.attr("graph", label=legend(title or f"{p.name} @ {p.stage}", facts))
+        g.attr("graph", fontname=FONT, fontsize="11", labelloc="t", labeljust="l")
+        g.attr("node", shape="plain", fontname=FONT, fontsize="10")
+        g.attr("edge", fontname=FONT, fontsize="9", color=GREY, arrowsize="0.6")
+        for phase in (*PHASES, None):
+            self._column(g, phase)
+        self._edges(g)
+        self._passed_through(g)
+        return g
+
+    def _column(self, g: Any, phase: Phase | None) -> None:
+        """The boxes of a phase and the inputs that they read."""
+        boxes = [b for b in self.boxes if b.phase == phase]
+        bundles = {k: v for k, v in self.bundles.items() if k[0] == phase}
+        if phase is not None and (boxes or bundles):
+            look = PHASE_LOOKS[phase]
+            with g.subgraph(name=f"cluster_{phase}") as c:
+                c.attr(id=f"phase_{phase}", label=phase, labeljust="l", style="rounded,filled")
+                c.attr(color=look.line, fillcolor=look.ground, fontcolor=look.line, fontsize="13")
+                self._fill(c, boxes, bundles)
+        else:
+            self._fill(g, boxes, bundles)
+
+    def _fill(self, g: Any, boxes: list[Box], bundles: dict[Bundle, list[Input]]) -> None:
+        for key, inputs in bundles.items():
+            name = self._bundle_name(key)
+            g.node(name, label=input_table(inputs), id=name)
+        for box in boxes:
+            g.node(f"b{box.number}", label=self._box(box), id=f"b{box.number}")
+
+    # ---- boxes and rows -------------------------------------------------------------------------
+
+    def _box(self, box: Box) -> str:
+        look = PHASE_LOOKS[box.phase]
+        head = self._head(box)
+        band = f"<TR>{cell(head, BGCOLOR=look.band)}</TR>" if head else ""
+        # a table of its own keeps the rows' columns together under a long heading
+        rows = plain_table("".join(self._row(node) for node in box.nodes))
+        return f"<{table(f'{band}<TR>{cell(rows)}</TR>', look, box.recomputed)}>"
+
+    def _head(self, box: Box) -> str:
+        if box.loc is None:
+            return "recomputed" if box.recomputed else ""
+        done = {"backward": "gradient of "}.get(box.phase or "", "")
+        place = font(("recomputed: " if box.recomputed else done) + str(box.loc), SLATE, 9)
+        source = short_source(box.loc.source)
+        if not source:
+            return place
+        return f'{place}<BR ALIGN="LEFT"/><B>{html(source)}</B><BR ALIGN="LEFT"/>'
+
+    def _row(self, node: Node) -> str:
+        ids = [r.id for r in node.results]
+        many = len(ids) > 1
+        result = f"%{ids[0]}..%{ids[-1]}" if many else f"%{ids[0]}" if ids else ""
+        type_ = f"{len(ids)} values" if many else str(node.result.type) if ids else ""
+        given = ", ".join(t for i in ids for t in self._given_back(i))
+        cells = [
+            cell(font(result, SLATE), anchor=f"v{ids[0]}" if ids else "", hint=hint(node)),
+            cell(f"<B>{html(node.op)}</B>{html(self._arguments(node))}"),
+            cell(font(type_, SLATE)),
+        ]
+        if self.program.plan is not None:
+            cells.append(cell(font(self._place(ids[0]) if ids else "", SLATE)))
+        cells.append(cell(font(given and f"→ {given}", PHASE_LOOKS[node.phase].line)))
+        return f"<TR>{''.join(cells)}</TR>"
+
+    def _arguments(self, node: Node) -> str:
+        """Operands by name, and the attributes that the type does not show."""
+        operands = [self.names.get(v.id, str(v)) for v in node.inputs[:MOST_OPERANDS]]
+        if len(node.inputs) > MOST_OPERANDS:
+            operands.append(f"... {len(node.inputs) - MOST_OPERANDS} more")
+        shown = {k: v for k, v in node.attrs.items() if k not in ("shape", "dtype")}
+        details = [str(v) if k == "spec" else f"{k}={plain(v)}" for k, v in shown.items()]
+        return f"({', '.join(operands)})  {' '.join(details)}".rstrip()
+
+    def _given_back(self, id_: int) -> list[str]:
+        """What a value is to the caller: 'returned', 'overwrites model.weight', ..."""
+        texts = []
+        for o in self.outputs[id_]:
+            target = self.inputs.get(o.of) if o.of is not None else None
+            name = target.name or str(target.value) if target else ""
+            texts.append(f"{VERBS[o.role]} {short_name(name)}".rstrip())
+        return texts
+
+    def _place(self, id_: int) -> str:
+        place = self.program.plan.places.get(id_) if self.program.plan else None
+        if place is None:
+            return ""
+        if place.root != id_:
+            return f"in %{place.root}"
+        return f"{place.space} +{place.offset:,}" if place.space == "arena" else place.space
+
+    def _names(self) -> dict[int, str]:
+        """How operands are written: inputs by name, constants by value."""
+        names = {id_: short_name(i.name) for id_, i in self.inputs.items() if i.name}
+        for node in self.program.nodes:
+            if is_inlined(self.program, node):
+                value = node.attrs["value"] if node.op == "full" else f"iota {node.attrs['size']}"
+                names.update((r.id, plain(value)) for r in node.results)
+        return names
+
+    # ---- inputs ---------------------------------------------------------------------------------
+
+    def _bundles(self) -> dict[Bundle, list[Input]]:
+        """Inputs that the same boxes of a phase read share a node; one that two phases read is
+        drawn in both, which spares long edges. Scalars are in the rows."""
+        readers: dict[tuple[int, Phase | None], list[int]] = defaultdict(list)
+        for box in self.boxes:
+            for id_ in dict.fromkeys(v.id for n in box.nodes for v in n.inputs):
+                if id_ in self.inputs and self.inputs[id_].value.type.ndim:
+                    readers[id_, box.phase].append(box.number)
+        bundles: dict[Bundle, list[Input]] = defaultdict(list)
+        for (id_, phase), numbers in readers.items():
+            given = self.inputs[id_]
+            bundles[phase, given.role == "state", tuple(numbers)].append(given)
+        return bundles
+
+    def _bundle_name(self, key: Bundle) -> str:
+        return f"i{self.bundles[key][0].value.id}_{key[0] or 'all'}_{key[2][0]}"
+
+    def _passed_through(self, g: graphviz.Digraph) -> None:
+        """Inputs that are given back as they are have no row to say so."""
+        for o in self.program.outputs:
+            given = self.inputs.get(o.value.id)
+            if given is not None and o.of != given.value.id:
+                text = f"{short_name(given.name) or given.value} → {VERBS[o.role]} as it is"
+                row = f"<TR>{cell(font(text, ARGUMENT.line))}</TR>"
+                g.node(f"o{o.value.id}", label=f"<{table(row, ARGUMENT)}>")
+
+    # ---- edges ----------------------------------------------------------------------------------
+
+    def _edges(self, g: graphviz.Digraph) -> None:
+        for key in self.bundles:
+            for number in key[2]:
+                g.edge(self._bundle_name(key), f"b{number}")
+        readers: dict[int, set[int]] = defaultdict(set)
+        between: dict[tuple[int, int], dict[int, Value]] = defaultdict(dict)
+        for box in self.boxes:
+            for v in (v for n in box.nodes for v in n.inputs if v.id in self.home):
+                readers[v.id].add(box.number)
+                if self.home[v.id] is not box:
+                    between[self.home[v.id].number, box.number][v.id] = v
+        for (source, target), values in between.items():
+            few = (v for v in values.values() if v.type.ndim or len(readers[v.id]) <= MOST_READERS)
+            if drawn := list(few):
+                self._edge(g, self.boxes[source], self.boxes[target], drawn)
+        self._recomputations(g)
+        self._write_order(g)
+
+    def _edge(self, g: graphviz.Digraph, source: Box, target: Box, values: list[Value]) -> None:
+        look = {
+            "id": f"e{source.number}_{target.number}",
+            "tooltip": ", ".join(f"{v}: {v.type}" for v in values),
+        }
+        if self.split and (source.phase, target.phase) == ("forward", "backward"):
+            names = " ".join(map(str, values)) if len(values) <= 3 else f"{len(values)} values"
+            size = bytes_text(sum(v.type.nbytes for v in values))
+            look |= {
+                "color": RED,
+                "fontcolor": RED,
+                "penwidth": "1.8",
+                "label": f" {names}  {size}",
+            }
+        elif source.phase == target.phase:
+            look["color"] = PHASE_LOOKS[source.phase].line
+        if source.phase != target.phase:
+            look["minlen"] = "0"  # what belongs together may stand level
+        ends = [f"b{source.number}", f"b{target.number}"]
+        if source.phase == target.phase == "backward":  # laid out upwards
+            ends.reverse()
+            look["dir"] = "back"
+        g.edge(*ends, **look)
+
+    def _recomputations(self, g: graphviz.Digraph) -> None:
+        """From a box to the one that does part of its work again."""
+        for box in (b for b in self.boxes if b.recomputed):
+            olds = {o.id for n in box.nodes for o in n.origin if o.relation == "recompute-of"}
+            sources = {self.home[i].number for i in olds if i in self.home} - {box.number}
+            for source in sorted(sources):
+                look = {"style": "dashed", "constraint": "false", "tooltip": "recomputed"}
+                g.edge(f"b{source}", f"b{box.number}", id=f"r{source}_{box.number}", **look)
+
+    def _write_order(self, g: graphviz.Digraph) -> None:
+        """Before functionalization: from each write to the boxes that read its target later."""
+        where = {id(n): box for box in self.boxes for n in box.nodes}
+        last: dict[int, Box] = {}
+        pairs: set[tuple[int, int]] = set()
+        for node in self.program.nodes:
+            box = where.get(id(node))
+            if box is None:
+                continue
+            writers = (last[v.id] for v in node.inputs if v.id in last)
+            pairs.update((w.number, box.number) for w in writers if w is not box)
+            if node.op == "write":
+                last[node.inputs[0].id] = box
+        for source, target in sorted(pairs):
+            g.edge(f"b{source}", f"b{target}", style="dotted", tooltip="reads what was written")
