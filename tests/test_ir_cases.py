@@ -22,7 +22,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -67,17 +67,21 @@ CASES = [case for file in sorted(FOLDER.glob("*.ir")) for case in read_cases(fil
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_case(case: Case) -> None:
+    run_case(case, update=os.environ.get("TINYAOT_UPDATE") == "1")
+
+
+def run_case(case: Case, update: bool = False) -> None:
+    def after_each(name: str, before: Program, after: Program, seconds: float) -> None:
+        check(after)
+        for seed in (0, 1):
+            assert_same_values(before, after, np.random.default_rng(seed), special=seed == 1)
+
     program = parse(case.before)
     check(program)
-    for step in re.split(r",(?![^{]*\})", case.passes):
-        before, program = program, pipeline(step)(program)
-        check(program)
-        for seed in (0, 1):
-            assert_same_values(before, program, np.random.default_rng(seed), special=seed == 1)
-    found = str(program)
+    found = str(pipeline(case.passes, after_each)(program))
     if found == case.after:
         return
-    if os.environ.get("TINYAOT_UPDATE") == "1":
+    if update:
         write_expectation(case, found)
         return
     diff = difflib.unified_diff(
@@ -169,3 +173,81 @@ def same_bits(x: np.ndarray, y: np.ndarray) -> bool:
     x, y = x.astype(np.float64), y.astype(np.float64)
     equal = (x == y) & (np.signbit(x) == np.signbit(y))
     return bool(np.all(equal | (np.isnan(x) & np.isnan(y))))
+
+
+# ---- the framework itself -----------------------------------------------------------------------
+
+SAMPLE = """\
+# Two cases.
+
+# run: functionalize
+# A write of all of a value replaces it.
+program f @ trace
+  input %0: f32[2] argument "x"
+  %1: f32[2] = exp(%0)
+  %2: f32[2] = neg(%0)
+  write(%1, %2)
+  output user %1
+# ---- gives
+program f @ functionalize next=%3
+  input %0: f32[2] argument "x"
+  %1: f32[2] = exp(%0)
+  output user %1
+
+# run: functionalize
+# A pure program stays as it is.
+program f @ trace
+  input %0: f32[2] argument "x"
+  %1: f32[2] = exp(%0)
+  output user %1
+# ---- gives
+"""
+
+
+def test_a_failure_shows_the_difference_and_an_update_mends_it(tmp_path: Path) -> None:
+    file = tmp_path / "sample.ir"
+    file.write_text(SAMPLE)
+    first, second = read_cases(file)
+    assert (first.id, first.passes) == ("sample-1", "functionalize")
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)-  %1.*exp.*\+  %2.*neg"):
+        run_case(first)
+    run_case(first, update=True)
+    run_case(second, update=True)
+    text = file.read_text()
+    assert text.startswith("# Two cases.\n\n# run: functionalize\n# A write of all")
+    for case in read_cases(file):
+        run_case(case)
+
+
+def test_a_pass_that_changes_a_value_or_a_sign_is_caught() -> None:
+    before = parse(
+        "program f @ simplify\ninput %0: f32[64] argument\n%1: f32[64] = neg(%0)\n"
+        "%2: f32[64] = neg(%1)\noutput user %2"
+    )
+    x = before.inputs[0].value
+    zero = Node(
+        "full", (), (Value(5, x.type),), {"value": 0.0, "shape": (64,), "dtype": x.type.dtype}
+    )
+    plus = Node("add", (x, zero.result), (before.outputs[0].value,))
+    rng = np.random.default_rng
+    same = before.replace(nodes=(), outputs=(Output(x),))
+    assert_same_values(before, same, rng(1), special=True)
+    sign = before.replace(nodes=(zero, plus), next_id=6)  # x + 0.0 is not x for -0.0
+    assert_same_values(before, sign, rng(0), special=False)
+    with pytest.raises(AssertionError, match="output %2"):
+        assert_same_values(before, sign, rng(1), special=True)
+
+
+def test_gradients_are_compared_with_the_tape() -> None:
+    before = parse(
+        'program f @ functionalize\ninput %0: f32[3] argument "x" grad\n'
+        '%1: f32[3] = exp(%0)\noutput user %1 "y" grad'
+    )
+    after = pipeline("autodiff")(before)
+    assert [o.role for o in after.outputs] == ["user", "gradient"]
+    assert_same_values(before, after, np.random.default_rng(0), special=False)
+    wrong = after.replace(
+        outputs=(after.outputs[0], replace(after.outputs[1], value=after.inputs[1].value))
+    )
+    with pytest.raises(AssertionError, match="output %2"):
+        assert_same_values(before, wrong, np.random.default_rng(0), special=False)

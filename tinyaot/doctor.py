@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinyaot.backends import AUTOMATIC, BACKENDS, why_unavailable
+
 COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -35,18 +37,9 @@ def examine() -> list[Check]:
         Check("Python", platform.python_version(), "runs everything", needed=True),
         *(_library(name) for name in ("numpy", "scipy", "rich", "graphviz")),
         Check("BLAS", blas(), "products in eager mode and on the numpy backend"),
-        Check(
-            "C compiler",
-            compiler(),
-            'backend="c"',
-            'backend="auto" runs on NumPy instead; install gcc or clang, or set CC',
-        ),
-        Check(
-            "GPU",
-            gpu(),
-            'backend="cupy"',
-            "the CPU is used; needs an NVIDIA GPU and pip install 'tinyaot[cuda]'",
-        ),
+        Check("backends", backends(), 'compiled code; backend="auto" takes the first', needed=True),
+        _for_backend("c", "C compiler", compiler(), "install gcc or clang, or set CC"),
+        _for_backend("cupy", "GPU", gpu(), "needs an NVIDIA GPU and pip install 'tinyaot[cuda]'"),
         Check(
             "Graphviz",
             graphviz(),
@@ -54,6 +47,17 @@ def examine() -> list[Check]:
             "stages writes .dot files instead; pip install 'tinyaot[viz]', or install graphviz",
         ),
     ]
+
+
+def backends() -> str | None:
+    """The backends that can work here, best first."""
+    return ", ".join(b for b in AUTOMATIC if why_unavailable(b) is None) or None
+
+
+def _for_backend(backend: str, name: str, found: str | None, remedy: str) -> Check:
+    if backend not in BACKENDS:
+        return Check(name, found, "nothing in this version")
+    return Check(name, found, f'backend="{backend}"', f"auto takes the next backend; {remedy}")
 
 
 def blas() -> str | None:

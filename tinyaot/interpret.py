@@ -150,12 +150,12 @@ def _split_grad(node: Node) -> tuple[tuple[Value, ...], tuple[Value, ...], tuple
 def _grad(engine: EagerEngine, node: Node, values: dict[int, Tensor]) -> list[Tensor]:
     """The gradients as tensors on bytes of their own, zero where nothing is connected."""
     outputs, seeds, wrt = ([values[v.id] for v in part] for part in _split_grad(node))
-    pairs = list(zip(outputs, seeds or [None] * len(outputs), strict=True))
-    roots = [(y, seed) for y, seed in pairs if engine.edge(y) is not None]
+    cotangents: list[Tensor | None] = [*seeds] if seeds else [None] * len(outputs)
+    roots = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if engine.edge(y) is not None]
     found: list[Tensor | None] = [None] * len(wrt)
     if roots:
-        ys, cotangents = zip(*roots, strict=True)
-        found = engine.grad(ys, wrt, cotangents, retain_graph=True, create_graph=True)
+        ys, given = zip(*roots, strict=True)
+        found = engine.grad(ys, wrt, given, retain_graph=True, create_graph=True)
     return [
         Tensor(np.zeros(x.shape, x.dtype.numpy)) if g is None else ops.copy(g)
         for x, g in zip(wrt, found, strict=True)

@@ -16,7 +16,6 @@ from typing import Any
 import tinyaot as ta
 from tinyaot.errors import TinyaotError
 from tinyaot.location import is_user_file
-from tinyaot.models import BUILTIN
 from tinyaot.record import Record
 
 
@@ -30,6 +29,8 @@ class ProgramError(Exception):
 
 def load(program: str, *, backend: str = "auto", budget: int | float | None = None) -> Record:
     """The Record of what `program` names. Raises UsageError, ProgramError or a TinyaotError."""
+    from tinyaot.models import BUILTIN  # brings nn, optim and data along
+
     options = {"backend": backend, "memory_budget": budget}
     if program in BUILTIN:
         training = BUILTIN[program]()

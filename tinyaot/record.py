@@ -1,14 +1,310 @@
-"""What happened"""
+"""What happened: the one account that reports, diagrams, pages, lessons and tests read.
+
+Plain data, made while a function is compiled, and the same on a cache hit: every stage's Program,
+every decision with its reason and its numbers, every buffer, and what things cost. `to_json` and
+`from_json` are exactly inverse; Programs are stored as their text.
+"""
+
 from __future__ import annotations
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from tinyaot.cost import flops_by_phase
+from tinyaot.ir import Node, Program
+from tinyaot.memory import buffers_of, lower_bound, output_bytes, planned_peak, scratch_bytes
+from tinyaot.memory import saved_bytes as saved_block
+from tinyaot.text import parse, print_node, print_program
+
+FORMAT = 1  # of the JSON
+
 
 @dataclass(frozen=True)
 class Decision:
+    """One choice that a pass made.
+
+    kind: what was decided: "partition", "save", "recompute", "schedule", "in-place", "simplify" ...
+    subject: the id of the value it is about (None: the whole program). choice: what was taken.
+    reason: a code from the pass's closed list. numbers: what the choice was made by, in bytes,
+    FLOPs and seconds. alternatives: what else there was, each with its own numbers.
+    """
+
     kind: str
     subject: int | None
     choice: str
     reason: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     alternatives: tuple[Mapping[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{name} {_number(name, x)}" for name, x in self.numbers.items())
+        return f"{self.kind}: {self.choice} ({self.reason})" + (f": {numbers}" if numbers else "")
+
+
+@dataclass
+class Stage:
+    """A Program as a pass left it, and the seconds that the pass took."""
+
+    name: str
+    program: Program
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A forward value kept for the backward. `cost_to_recompute`: seconds, chains included."""
+
+    id: int
+    type: str
+    bytes: int
+    reason: str
+    cost_to_recompute: float
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A forward value computed again in the backward, by nodes of origin `recompute-of` it."""
+
+    id: int
+    flops: int
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A piece of emitted code: its text, the ids of the values it computes, what it costs."""
+
+    name: str
+    source: str
+    members: tuple[int, ...]
+    bytes: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes that values live in, one after another or as views: `space` and `offset` as in
+    `ir.Place`; `first` and `last` are the node positions of its first and last use."""
+
+    id: int
+    space: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to partition that was looked at."""
+
+    name: str
+    saved_bytes: int
+    planned_peak: int
+    extra_flops: int
+    extra_seconds: float
+    chosen: bool
+
+
+@dataclass
+class Record:
+    """The account of one compilation.
+
+    memory: bytes beyond parameters, optimizer state and batch: planned_peak, lower_bound,
+    saved_bytes, save_all_bytes, arena, scratch, outputs; measured_peak and eager_peak are None
+    until `measure` is called. flops: of forward, backward, recompute and update.
+    """
+
+    name: str
+    backend: str
+    stages: list[Stage] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
+    recomputed: list[Recomputed] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    pareto: list[Point] = field(default_factory=list)
+    memory: dict[str, int | None] = field(default_factory=dict)
+    flops: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    recompiled_because: str | None = None
+    measurer: Callable[..., Mapping[str, int]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(
+        cls, name: str, backend: str, stages: Sequence[Stage], decisions: Sequence[Decision]
+    ) -> Record:
+        """The record of a compilation whose last stage has a memory plan."""
+        record = cls(name, backend, list(stages), list(decisions))
+        program = stages[-1].program
+        types = {id_: str(v.type) for stage in stages for id_, v in stage.program.values.items()}
+        record.flops = flops_by_phase(program)
+        record.buffers = _buffers(program)
+        for d in decisions:
+            if d.kind == "save" and d.subject is not None:
+                nbytes, seconds = int(d.numbers["bytes"]), float(d.numbers["seconds"])
+                record.saved.append(Saved(d.subject, types[d.subject], nbytes, d.reason, seconds))
+            elif d.kind == "recompute" and d.subject is not None:
+                flops, seconds = int(d.numbers["flops"]), float(d.numbers["seconds"])
+                record.recomputed.append(Recomputed(d.subject, flops, seconds, d.reason))
+            elif d.kind == "partition":
+                record.pareto = [Point(**point) for point in d.alternatives]
+        record.memory = _memory(program, record)
+        record.seconds = {stage.name: stage.seconds for stage in stages}
+        return record
+
+    def program(self, name: str) -> Program:
+        """The Program of a stage. Raises KeyError listing the stages there are."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage.program
+        raise KeyError(f"no stage {name!r}; there are {', '.join(s.name for s in self.stages)}")
+
+    def measure(self, *args: Any) -> Record:
+        """Fill `memory`'s measured figures by running on `args`. Returns itself.
+
+        Raises RuntimeError for a record that is not attached to a compiled function (one that was
+        read from JSON).
+        """
+        if self.measurer is None:
+            raise RuntimeError(
+                "this record is not attached to a compiled function; take it from "
+                "`compiled.explain(...)` or `compiled.records`, in the process that compiled"
+            )
+        self.memory.update(self.measurer(*args))
+        return self
+
+    # ---- the life of one value ----
+
+    def why(self, id_: int) -> str:
+        """The life of one value, in words: what computes it and for whom, from which of the user's
+        lines, what was decided about it, and where it lives. Raises KeyError for an unknown id."""
+        seen = [s for s in self.stages if id_ in s.program.values]
+        if not seen:
+            raise KeyError(f"no value %{id_} at any stage of {self.name}")
+        last = seen[-1].program
+        lines = [f"%{id_}: {last.values[id_].type}"]
+        node = last.producers.get(id_)
+        if node is None:
+            entry = next(i for i in last.inputs if i.value.id == id_)
+            lines.append(f"  input: {entry.role} {entry.name}".rstrip())
+        else:
+            lines += _story(node)
+        lines.append(f"  stages: {seen[0].name} to {seen[-1].name}")
+        readers = [str(n.results[0]) for n in last.users[id_] if n.results]
+        given = [f"{o.role} output" for o in last.outputs if o.value.id == id_]
+        lines.append(f"  read by: {', '.join([*readers, *given]) or 'nobody'}")
+        lines += self._clones(id_)
+        lines += [f"  {d}" for d in self.decisions if d.subject == id_]
+        lines += [_where(b, id_) for b in self.buffers if id_ in b.values]
+        return "\n".join(lines)
+
+    def _clones(self, id_: int) -> list[str]:
+        clones = [
+            str(n.results[0])
+            for n in self.stages[-1].program.nodes
+            for o in n.origin
+            if o.relation == "recompute-of" and o.id == id_
+        ]
+        return [f"  recomputed as: {', '.join(clones)}"] if clones else []
+
+    # ---- JSON ----
+
+    def to_json(self) -> str:
+        """The record as JSON text."""
+        data: dict[str, Any] = {"format": FORMAT}
+        for name in _PLAIN:
+            data[name] = getattr(self, name)
+        data["stages"] = [
+            {"name": s.name, "text": print_program(s.program), "seconds": s.seconds}
+            for s in self.stages
+        ]
+        for name in _ROWS:
+            data[name] = [asdict(row) for row in getattr(self, name)]
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """The record that `to_json` wrote. Raises ValueError for text that is none."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ValueError(f"no tinyaot record of format {FORMAT}")
+        record = cls(**{name: data[name] for name in _PLAIN})
+        record.stages = [Stage(s["name"], parse(s["text"]), s["seconds"]) for s in data["stages"]]
+        for name, row in _ROWS.items():
+            setattr(record, name, [row(**_tuples(x)) for x in data[name]])
+        return record
+
+
+_PLAIN = ("name", "backend", "memory", "flops", "seconds", "recompiled_because")
+_ROWS: dict[str, Callable[..., Any]] = {
+    "decisions": Decision,
+    "saved": Saved,
+    "recomputed": Recomputed,
+    "kernels": Kernel,
+    "buffers": Buffer,
+    "pareto": Point,
+}
+
+
+def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(x) if isinstance(x, list) else x for key, x in row.items()}
+
+
+def _buffers(program: Program) -> list[Buffer]:
+    assert program.plan is not None
+    values: dict[int, list[int]] = {}
+    for id_, place in program.plan.places.items():
+        values.setdefault(place.root, []).append(id_)
+    return [
+        Buffer(root, p.space, p.offset, p.nbytes, p.first, p.last, tuple(values[root]))
+        for root, p in buffers_of(program).items()
+    ]
+
+
+def _memory(program: Program, record: Record) -> dict[str, int | None]:
+    assert program.plan is not None
+    save_all = [p for p in record.pareto if p.name == "save_all"]
+    chosen = [p for p in record.pareto if p.chosen]
+    return {
+        "planned_peak": planned_peak(program),
+        "lower_bound": lower_bound(program),
+        "saved_bytes": chosen[0].saved_bytes if chosen else saved_block(program),
+        "save_all_bytes": save_all[0].saved_bytes if save_all else None,
+        "arena": program.plan.arena,
+        "scratch": scratch_bytes(program),
+        "outputs": output_bytes(program),
+        "measured_peak": None,
+        "eager_peak": None,
+    }
+
+
+def _story(node: Node) -> list[str]:
+    lines = [f"  computed by: {print_node(node)}"]
+    if node.loc is not None:
+        lines.append(f"  line: {node.loc}: {node.loc.source}".rstrip(": "))
+    for step in node.origin:
+        operand = "" if step.operand is None else f", gradient of operand {step.operand}"
+        lines.append(f"  origin: {step.relation} %{step.id}{operand}")
+    return lines
+
+
+def _where(buffer: Buffer, id_: int) -> str:
+    others = [f"%{v}" for v in buffer.values if v != id_]
+    shared = f", shared with {', '.join(others)}" if others else ""
+    return (
+        f"  memory: {buffer.space} at {buffer.offset}, {buffer.nbytes} bytes, in use from node "
+        f"{buffer.first} to {buffer.last}{shared}"
+    )
+
+
+def _number(name: str, x: float) -> str:
+    if "seconds" in name:
+        return f"{x * 1e6:.3g} us"
+    return str(x)

@@ -62,8 +62,8 @@ class Recorder:
     def _view_node(
         self, primitive: Primitive, edge: Edge, type_: TensorType, attrs: Any, out: TensorType
     ) -> PrimitiveNode:
-        operand = Unread(type_.shape, type_.dtype)
-        result = Unread(out.shape, out.dtype)
+        operand = Unread(type_.shape, type_.dtype.numpy)
+        result = Unread(out.shape, out.dtype.numpy)
         return PrimitiveNode(primitive, attrs, [edge], [operand], result, saves=False)
 
     def record(
@@ -73,29 +73,42 @@ class Recorder:
         edges: list[Edge] = []
         found = False
         for i, x in enumerate(operands):
-            edge = self.edge(x) if isinstance(x, Tensor) else None
-            if edge is not None and primitive.rule(i) is None:
-                edge = None
-            found = found or edge is not None
+            edge = None
+            if isinstance(x, Tensor) and x._history.requires_grad:
+                edge = self.edge(x)
+                if edge is not None:
+                    if primitive.rule(i) is None:
+                        edge = None
+                    else:
+                        found = True
             edges.append(edge)
         if not found or not out.dtype.is_floating:
             return
-        types = [x.type if isinstance(x, Tensor) else x for x in operands]
-        needed = tuple(e is not None for e in edges)
-        reads, reads_result = rule_reads(primitive, needed, types, out.type, attrs)
+        scalar = TensorType(out.dtype, ())  # scalars are operands, too
+        reads, reads_result = rule_reads(
+            primitive,
+            tuple([e is not None for e in edges]),
+            lambda: ([x.type if isinstance(x, Tensor) else scalar for x in operands], out.type),
+            attrs,
+        )
         saved: list[Any] = []
         for i, x in enumerate(operands):
             if not isinstance(x, Tensor):
                 saved.append(x)
             elif i in reads:
-                saved.append(self.save(x, edges[i] if needed[i] else self.edge(x)))
+                saved.append(self.save(x, self.edge(x)))
             else:
-                saved.append(Unread(x.shape, x.dtype))
-        result = self.save(out, None) if reads_result else Unread(out.shape, out.dtype)
-        saves = bool(reads) or reads_result
+                saved.append(Unread(x._data.shape, x._data.dtype))
+        result: Any
+        if reads_result:
+            result = self.save(out, None)
+        else:
+            result = Unread(out._data.shape, out._data.dtype)
+        saves = reads_result or bool(reads)
         node = PrimitiveNode(primitive, attrs, edges, saved, result, saves)
-        out._history.edge = (node, 0)
-        out._history.requires_grad = True
+        history = out._history
+        history.edge = (node, 0)
+        history.requires_grad = True
 
     # ---- views ----------------------------------------------------------------------------------
 

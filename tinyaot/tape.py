@@ -24,7 +24,7 @@ from tinyaot.builder import Builder, Sym
 from tinyaot.errors import GradError
 from tinyaot.ir import Value, live_nodes
 from tinyaot.ops.core import Primitive, mode, using
-from tinyaot.shapes import DType, Shape, TensorType
+from tinyaot.shapes import DType, Shape, TensorType, numpy_to_dtype
 from tinyaot.tensor import Chain, Edge, SavedHandle, Tensor
 
 _sequence = itertools.count()
@@ -100,39 +100,42 @@ class quiet:
 class Unread:
     """Stands for an operand that no needed rule reads: it has a type, and no elements."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("_dtype", "shape")
 
-    def __init__(self, shape: Shape, dtype: DType) -> None:
+    def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
         self.shape = shape
-        self.dtype = dtype
+        self._dtype = dtype
+
+    @property
+    def dtype(self) -> DType:
+        return numpy_to_dtype(self._dtype)
 
     @property
     def ndim(self) -> int:
         return len(self.shape)
 
 
-_reads: dict[tuple[str, int, tuple[bool, ...]], tuple[tuple[int, ...], bool]] = {}
+Reads = tuple[tuple[int, ...], bool]
+_reads: dict[tuple[Primitive, tuple[bool, ...]], Reads] = {}
 
 
 def rule_reads(
     primitive: Primitive,
     needed: tuple[bool, ...],
-    operands: Sequence[TensorType | bool | int | float],
-    result: TensorType,
+    types: Callable[[], tuple[Sequence[TensorType], TensorType]],
     attrs: dict[str, Any],
-) -> tuple[tuple[int, ...], bool]:
+) -> Reads:
     """Which operands, and whether the result, the rules of the needed operands read.
 
-    Found by writing the rules as IR once and looking at what the live nodes use; a property of the
-    primitive alone, so kept by its name.
+    Found by writing the rules as IR once, for operands and a result of the given `types`, and
+    looking at what the live nodes use; a property of the primitive alone, so kept by its name.
     """
-    key = primitive.name, len(operands), needed
-    if key in _reads:
-        return _reads[key]
+    found = _reads.get((primitive, needed))
+    if found is not None:
+        return found
+    operands, result = types()
     builder = Builder(len(operands) + 2)
-    args: list[Any] = [
-        Sym(Value(i, t)) if isinstance(t, TensorType) else t for i, t in enumerate(operands)
-    ]
+    args = [Sym(Value(i, t)) for i, t in enumerate(operands)]
     y, g = Sym(Value(len(operands), result)), Sym(Value(len(operands) + 1, result))
     roots = []
     with using(builder):
@@ -144,7 +147,7 @@ def rule_reads(
     used = {v.id for n in live_nodes(builder.nodes, roots) for v in n.inputs}
     used |= {v.id for v in roots}
     found = tuple(i for i in range(len(operands)) if i in used), y.value.id in used
-    _reads[key] = found
+    _reads[primitive, needed] = found
     return found
 
 

@@ -119,12 +119,13 @@ def _attribute(x: Any) -> str:
 
 _WORD = re.compile(r"[A-Za-z_][\w.]*(?:-[A-Za-z]\w*)*", re.ASCII)
 _TOKEN = re.compile(
-    r"(?P<skip>[ \t\r]+|\#.*)"
+    r"[ \t\r]*(?:"
+    r"(?P<end>\#.*|$)"
     r'|(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<id>%\d{1,18})"
     r"|(?P<number>-inf|nan\(0x[0-9a-f]{16}\)|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
     rf"|(?P<word>{_WORD.pattern})"
-    r"|(?P<mark>\.\.|[@:=,(){}\[\]<>])",
+    r"|(?P<mark>\.\.|[@:=,(){}\[\]<>]))",
     re.ASCII,
 )
 _DTYPE = {d.short: d for d in DTYPES}
@@ -138,15 +139,16 @@ class _Line:
     def __init__(self, number: int, text: str) -> None:
         self.number, self.text, self.at = number, text, 0
         self.tokens: list[tuple[str, str]] = []
-        end = 0
-        while end < len(text):
-            match = _TOKEN.match(text, end)
+        at = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
             if match is None:
-                self.tokens.append(("unknown", text[end:]))
+                self.tokens.append(("unknown", text[at:].strip()))
                 break
-            if match.lastgroup != "skip":
-                self.tokens.append((match.lastgroup or "", match.group()))
-            end = match.end()
+            kind = match.lastgroup or ""
+            if kind != "end":
+                self.tokens.append((kind, match[kind]))
+            at = match.end()
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
         at = self.at + ahead
@@ -156,9 +158,8 @@ class _Line:
         """Raise what is wrong at the next token."""
         kind, token = self.peek()
         found = "the end of the line" if kind == "end" else repr(token)
-        raise ParseError(
-            f"line {self.number}: expected {expected}, found {found} in: {self.text.strip()}"
-        )
+        where = f" in: {self.text.strip()}" if self.text else ""
+        raise ParseError(f"line {self.number}: expected {expected}, found {found}{where}")
 
     def accept(self, token: str) -> bool:
         """Step over the token if it is next (a string that reads the same is not it)."""

@@ -262,7 +262,7 @@ class TraceEngine(Recorder):
         )
 
     def save(self, tensor: Tensor, edge: Edge) -> Unread:
-        return Unread(tensor.shape, tensor.dtype)
+        return Unread(tensor._data.shape, tensor._data.dtype)
 
     def detach(self, tensor: Tensor) -> Tensor:
         tensor = self.resolve(tensor)

@@ -16,6 +16,7 @@ from tinyaot.errors import VerifyError
 from tinyaot.ir import (
     PHASES,
     STAGES,
+    Input,
     InputRole,
     Node,
     OutputRole,
@@ -91,39 +92,43 @@ def is_joint(program: Program) -> bool:
 # ---- values -------------------------------------------------------------------------------------
 
 
-def _definitions(program: Program) -> Iterator[tuple[Value, str]]:
+def _definitions(program: Program) -> Iterator[tuple[Value, Input | Node]]:
     for i in program.inputs:
-        yield i.value, f"input {i.value}"
+        yield i.value, i
     for n in program.nodes:
         for r in n.results:
-            yield r, show(n)
+            yield r, n
+
+
+def _definer(by: Input | Node) -> str:
+    return show(by) if isinstance(by, Node) else f"input {by.value}"
 
 
 @law()
 def types_are_types(program: Program) -> Iterator[str]:
     """A value has a dtype of tinyaot's and sizes that are whole numbers from 0 up."""
-    for v, where in _definitions(program):
+    for v, by in _definitions(program):
         ok = isinstance(v.type, TensorType) and isinstance(v.type.dtype, DType)
         if not ok or not all(type(s) is int and s >= 0 for s in v.type.shape):
-            yield f"{where} has the type {v.type}"
+            yield f"{_definer(by)} has the type {v.type}"
 
 
 @law()
 def ids_are_below_next(program: Program) -> Iterator[str]:
     """Ids are whole numbers from 0 up and below the program's next_id."""
-    for v, where in _definitions(program):
+    for v, by in _definitions(program):
         if type(v.id) is not int or not 0 <= v.id < program.next_id:
-            yield f"{where} defines {v}; next_id is {program.next_id}"
+            yield f"{_definer(by)} defines {v}; next_id is {program.next_id}"
 
 
 @law()
 def defined_once(program: Program) -> Iterator[str]:
     """A value is defined once, by an input or a node."""
-    seen: dict[int, str] = {}
-    for v, where in _definitions(program):
+    seen: dict[int, Input | Node] = {}
+    for v, by in _definitions(program):
         if v.id in seen:
-            yield f"{v} is defined by {seen[v.id]} and by {where}"
-        seen[v.id] = where
+            yield f"{v} is defined by {_definer(seen[v.id])} and by {_definer(by)}"
+        seen[v.id] = by
 
 
 @law()

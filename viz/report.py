@@ -46,6 +46,7 @@ def show_record(out: Console, record: Any) -> None:
     _kernels(out, record)
     _saved(out, record)
     _recomputed(out, record)
+    _partitions(out, record)
 
 
 def _stages(out: Console, record: Any) -> None:
@@ -114,6 +115,18 @@ def _recomputed(out: Console, record: Any) -> None:
         cost = (count_text(r.flops), seconds_text(r.seconds))
         rows.add_row(f"%{r.id}", *cost, lines.get(r.id), r.reason)
     _and_more(rows, len(record.recomputed))
+    out.print(rows)
+
+
+def _partitions(out: Console, record: Any) -> None:
+    if not record.pareto:
+        return
+    columns = ("way", "saved", "planned peak", "extra FLOPs", "extra time", "")
+    rows = table("Ways to split forward from backward", *columns, numbers=(1, 2, 3, 4))
+    for p in record.pareto:
+        sizes = (bytes_text(p.saved_bytes), bytes_text(p.planned_peak))
+        extra = (count_text(p.extra_flops), seconds_text(p.extra_seconds))
+        rows.add_row(p.name, *sizes, *extra, "chosen" if p.chosen else "")
     out.print(rows)
 
 

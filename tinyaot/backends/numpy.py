@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from tinyaot.ir import Input, Node, Output, Program, Value
+from tinyaot.memory import saved_bytes
 from tinyaot.ops.core import TABLE
-from tinyaot.passes.plan import ALIGNMENT, saved_bytes
+from tinyaot.passes.plan import ALIGNMENT
 from tinyaot.passes.storage import is_joint, storages_of
 from tinyaot.shapes import Geometry
 

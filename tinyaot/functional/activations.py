@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from string import ascii_lowercase
-from typing import Any, cast
+from typing import cast
 
 from tinyaot import ops
-from tinyaot.errors import ArgumentError, DTypeError, IndexingError, ShapeError, TraceError
-from tinyaot.functional.common import engine, quietly, to_dtype, unsqueezed, wide
-from tinyaot.functions.operands import as_tensor, floating, is_tracing, mutate, need_floating
-from tinyaot.shapes import int64, normalize_axis
+from tinyaot.errors import ArgumentError, ShapeError
+from tinyaot.functional.common import quietly, to_dtype, unsqueezed, wide
+from tinyaot.functions import select
+from tinyaot.functions.operands import as_tensor, engine, floating, mutate, need_floating
+from tinyaot.shapes import normalize_axis
 from tinyaot.tensor import Tensor
 
 # ---- the linear map -----------------------------------------------------------------------------
@@ -142,17 +143,12 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
     The row `padding_idx` gets no gradient. Raises IndexingError for an index out of range.
     """
-    ids = as_tensor("embedding", input)
-    if ids.dtype.kind != "int":
-        raise DTypeError(f"embedding: indices must be integers, got {ids.dtype.name}")
-    if weight.ndim != 2:
-        raise ShapeError(f"embedding: the table must be [n, d], got shape {weight.shape}")
-    rows = ops.gather(weight, ids, axes=(0,))
+    rows = select.embedding(input, weight)
     if padding_idx is not None:
         padding = normalize_axis("embedding padding_idx", padding_idx, weight.shape[0])
-        is_padding = unsqueezed(ops.eq(ids, padding), ids.ndim)
+        is_padding = unsqueezed(ops.eq(as_tensor("embedding", input), padding), rows.ndim - 1)
         rows = ops.where(is_padding, ops.detach(rows), rows)
-    return cast(Tensor, rows)
+    return rows
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -162,23 +158,4 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     TraceError in compiled code. Raises IndexingError for an index that is no class (compiled code
     gives a row of zeros).
     """
-    ids: Any = as_tensor("one_hot", tensor)
-    if ids.dtype.kind != "int":
-        raise DTypeError(f"one_hot: indices must be integers, got {ids.dtype.name}")
-    if not is_tracing():
-        values = ids.numpy()
-        least, greatest = (int(values.min()), int(values.max())) if values.size else (0, -1)
-        if num_classes < 0:
-            num_classes = greatest + 1
-        if least < 0 or greatest >= num_classes:
-            raise IndexingError(
-                f"one_hot: indices from {least} to {greatest} do not fit {num_classes} classes"
-            )
-    elif num_classes < 0:
-        raise TraceError(
-            "one_hot: the number of classes depends on values, which a trace has not; pass "
-            "num_classes"
-        )
-    classes = ops.iota(size=num_classes, dtype=int64)
-    wanted = unsqueezed(to_dtype(ids, int64), ids.ndim)
-    return cast(Tensor, ops.cast(ops.eq(classes, wanted), dtype=int64))
+    return select.one_hot(tensor, num_classes)

@@ -11,10 +11,9 @@ from tinyaot import ops
 from tinyaot.errors import ArgumentError, ShapeError
 from tinyaot.functions.operands import cast as to_dtype
 from tinyaot.functions.operands import wide
-from tinyaot.ops.core import mode
 from tinyaot.shapes import Shape, int64
 from tinyaot.tape import quiet
-from tinyaot.tensor import Tensor, TensorEngine
+from tinyaot.tensor import Tensor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,11 +27,6 @@ def quietly(fn: Function) -> Function:
             return fn(*args, **kwargs)
 
     return cast(Function, wrapper)
-
-
-def engine() -> TensorEngine:
-    """The engine in force, as one that knows tensors."""
-    return cast(TensorEngine, mode.engine)
 
 
 def positions(x: Tensor, axis: int, start: int = 0) -> Tensor:
@@ -83,7 +77,6 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
 
 
 __all__ = [
-    "engine",
     "mean_over",
     "pair",
     "positions",

@@ -1,4 +1,4 @@
-"""Normalisations: subtract a mean, divide by a deviation. Statistics are made in float32 or wider."""
+"""Normalisations: subtract a mean, divide by a deviation. Statistics in float32 or wider."""
 
 from __future__ import annotations
 
@@ -137,9 +137,7 @@ def _trailing_axes(
     weight: Tensor | None,
     bias: Tensor | None,
 ) -> Shape:
-    shape = (
-        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    )
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(f"{op}: an input of shape {x.shape} does not end in {shape}")
     for name, t in (("weight", weight), ("bias", bias)):

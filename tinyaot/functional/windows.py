@@ -2,7 +2,7 @@
 
 A window is taken apart by position: for each place in the kernel one strided slice holds what all
 windows see there. A convolution stacks the slices and is then one product (im2col, Chellapilla et
-al., 2006); a pooling combines them with maps. Images are [n, channels, height, width], or without n.
+al., 2006); a pooling combines them with maps. Images are [n, channels, height, width] or without n.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Axis(NamedTuple):
     before: int  # padding
     after: int
     dilation: int
-    count: int  # windows
+    windows: int  # how many
 
     @property
     def reach(self) -> int:
         """Padding that the last window needs after the image."""
-        end = (self.count - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
+        end = (self.windows - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
         return max(end - self.before - self.size, 0)
 
 
@@ -76,8 +76,8 @@ def _slices(x: Tensor, rows: Axis, columns: Axis, value: float) -> list[Any]:
     for i in range(rows.kernel):
         for j in range(columns.kernel):
             top, left = i * rows.dilation, j * columns.dilation
-            bottom = top + (rows.count - 1) * rows.stride + 1
-            right = left + (columns.count - 1) * columns.stride + 1
+            bottom = top + (rows.windows - 1) * rows.stride + 1
+            right = left + (columns.windows - 1) * columns.stride + 1
             found.append(
                 ops.slice(
                     x,
@@ -136,7 +136,7 @@ def conv2d(
     )
     slices = [unsqueezed(s, 2) for s in _slices(x, rows, columns, 0.0)]
     seen = slices[0] if len(slices) == 1 else ops.concat(*slices, axis=2)
-    n, image = x.shape[0], (rows.count, columns.count)
+    n, image = x.shape[0], (rows.windows, columns.windows)
     # n: image, g: group, o: channel out, i: channel in, k: place in the kernel, y and x: window
     if groups == 1:
         kernel = ops.reshape(weight, shape=(out_channels, in_channels, kh * kw))
@@ -166,7 +166,9 @@ def _padding(
             total[1] - total[1] // 2,
         )
     if isinstance(padding, str):
-        raise ArgumentError(f"conv2d: padding must be an int, a pair, 'same' or 'valid': {padding!r}")
+        raise ArgumentError(
+            f"conv2d: padding must be an int, a pair, 'same' or 'valid': {padding!r}"
+        )
     both = pair("conv2d", "padding", padding)
     return both, both
 
@@ -249,7 +251,7 @@ def avg_pool2d(
         divisor = float(rows.kernel * columns.kernel)
     else:
         heights, widths = (_extents(a, count_include_pad) for a in (rows, columns))
-        area = ops.mul(ops.reshape(heights, shape=(rows.count, 1)), widths)
+        area = ops.mul(ops.reshape(heights, shape=(rows.windows, 1)), widths)
         divisor = ops.cast(area, dtype=total.dtype)
     return _unbatched(to_dtype(ops.div(total, divisor), input.dtype), alone)
 
@@ -261,7 +263,7 @@ def _is_inside(axis: Axis, with_padding: bool) -> bool:
 
 def _extents(axis: Axis, with_padding: bool) -> Any:
     """How many elements each window counts along an axis: int64[windows]."""
-    start = ops.sub(ops.mul(ops.iota(size=axis.count, dtype=int64), axis.stride), axis.before)
+    start = ops.sub(ops.mul(ops.iota(size=axis.windows, dtype=int64), axis.stride), axis.before)
     stop = ops.minimum(ops.add(start, axis.kernel), axis.size + axis.after)
     if not with_padding:
         start, stop = ops.maximum(start, 0), ops.minimum(stop, axis.size)

@@ -29,7 +29,6 @@ from tinyaot.functions.operands import (
 from tinyaot.shapes import (
     DType,
     Shape,
-    bool_,
     dtype_of,
     float32,
     float64,
@@ -41,9 +40,7 @@ from tinyaot.tensor import Tensor
 # ---- from data ----------------------------------------------------------------------------------
 
 
-def tensor(
-    data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of `data`: a number, nested lists, an array or a tensor.
 
     Python floats become float32, ints int64, bools bool; arrays keep their dtype.
@@ -88,7 +85,7 @@ def full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of shape `size` with `fill_value` (a number) everywhere, in its own dtype or `dtype`."""
+    """`fill_value` (a number) everywhere, of shape `size`, in the number's dtype or `dtype`."""
     check_device("full", device)
     shape = sizes_of("full", (size,))
     if not is_scalar(fill_value):
@@ -109,9 +106,7 @@ def _filled(
     return made(constant(as_scalar(op, value, chosen), chosen, sizes_of(op, size)), requires_grad)
 
 
-def zeros(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros of shape `size` (ints, or one tuple); float32 by default."""
     return _filled("zeros", 0, size, dtype, device, requires_grad)
 
@@ -121,9 +116,7 @@ def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool 
     return _filled("ones", 1, size, dtype, device, requires_grad)
 
 
-def empty(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor whose values nobody may rely on: zeros, and NaN under TINYAOT_POISON=1."""
     chosen = float32 if dtype is None else dtype_of(dtype)
     poisoned = chosen.is_floating and os.environ.get("TINYAOT_POISON") == "1"
@@ -216,7 +209,7 @@ def eye(
 
 
 def to(x: Tensor, *where: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
-    """x in a dtype, on a device, like another tensor, or any of these: x itself if it is so already.
+    """x in a dtype, on a device, or in both as another tensor has them: x itself if it is so.
 
     BackendError for a device that cannot hold eager tensors.
     """
@@ -241,8 +234,3 @@ def cuda(x: Tensor) -> Tensor:
     """Raises BackendError: eager tensors live on the CPU so far."""
     check_device("cuda", "cuda")
     return x
-
-
-def truth_dtype(x: Tensor) -> Tensor:
-    """x as bool: nonzero is True."""
-    return cast(x, bool_)

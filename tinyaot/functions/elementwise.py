@@ -219,7 +219,9 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor":
         return floordiv(a, b)
     if rounding_mode != "trunc":
-        raise ArgumentError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
+        raise ArgumentError(
+            f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}"
+        )
     quotient = _div(a, b)
     down = ops.where(ops.lt(quotient, 0.0), ops.ceil(quotient), ops.floor(quotient))
     a, b = promoted("div", a, b)
@@ -227,7 +229,7 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 def floordiv(a: Any, b: Any) -> Tensor:
-    """floor(a / b), rounded down (as Python's //). DTypeError for an integer divided by the number 0."""
+    """floor(a / b), as Python's //. DTypeError for integers divided by the number 0."""
     return _floordiv(a, _not_zero("floordiv", a, b))
 
 
@@ -306,7 +308,9 @@ def _on_bools(name: str, function: Binary, sign: str) -> Binary:
         a, b = promoted(name, a, b)
         dtype = a.dtype if isinstance(a, Tensor) else b.dtype
         if dtype is not bool_:
-            raise DTypeError(f"{sign}: {dtype.name} operands; it takes bools (use {name}, or compare)")
+            raise DTypeError(
+                f"{sign}: {dtype.name} operands; it takes bools (use {name}, or compare)"
+            )
         return function(a, b)
 
     return _named(operator, name, f"{sign} of bools.")
@@ -348,7 +352,9 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """x with `value` (a number or a 0-d tensor, cast to x's dtype) where `mask` is True."""
     x, mask = as_tensor("masked_fill", x), as_tensor("masked_fill", mask)
     if mask.dtype is not bool_:
-        raise DTypeError(f"masked_fill: the mask must be bool, got {mask.dtype.name}; compare first")
+        raise DTypeError(
+            f"masked_fill: the mask must be bool, got {mask.dtype.name}; compare first"
+        )
     broadcast_shapes("masked_fill", x.shape, mask.shape)
     if is_scalar(value):
         if isinstance(value, float) and not x.dtype.is_floating:

@@ -27,6 +27,7 @@ from tinyaot.functions.operands import (
     is_scalar,
     is_tracing,
 )
+from tinyaot.functions.views import reshaped
 from tinyaot.shapes import Shape, bool_, broadcast_shapes, slice_sizes
 from tinyaot.tensor import Tensor
 
@@ -162,21 +163,17 @@ def _only_mask(items: list[Any]) -> Tensor | None:
     return arrays[0] if spots[-1] - spots[0] == len(spots) - 1 else None
 
 
-def _fit_mask(
-    view: Tensor, mask: Tensor, axis: int, value: Tensor
-) -> tuple[Tensor, Tensor] | None:
+def _fit_mask(view: Tensor, mask: Tensor, axis: int, value: Tensor) -> tuple[Tensor, Tensor] | None:
     """Mask and value shaped for `where` over the view, or None if the value has one entry for each
     True of the mask. The mask lies over the view's dims from `axis` on."""
     after = view.ndim - axis - mask.ndim
-    mask = ops.reshape(
-        mask if mask.is_contiguous() else ops.copy(mask), shape=(*mask.shape, *(1,) * after)
-    )
+    mask = reshaped(mask, (*mask.shape, *(1,) * after))
     if value.ndim > after:
         here = value.ndim - after - 1  # the dim that stands for the True elements
         if value.shape[here] != 1:
             return None
         spread = (*value.shape[:here], *(1,) * (view.ndim - axis - after), *value.shape[here + 1 :])
-        value = ops.reshape(value if value.is_contiguous() else ops.copy(value), shape=spread)
+        value = ops.reshape(value, shape=spread)
     return mask, _fit(value, view.shape)
 
 
@@ -201,7 +198,9 @@ def _item(i: Any) -> Any:
     if isinstance(i, (Tensor, np.ndarray)):
         kind = i.dtype.kind
         if kind not in ("bool", "int", "b", "i", "u"):
-            raise IndexingError(f"index: an array of {i.dtype} is no index; cast it to int64, or {_HOW}")
+            raise IndexingError(
+                f"index: an array of {i.dtype} is no index; cast it to int64, or {_HOW}"
+            )
         if i.ndim == 0 and kind in ("bool", "b"):
             raise IndexingError(f"index: a mask without dims is no index; {_HOW}, or use where")
         return int(i) if isinstance(i, np.ndarray) and i.ndim == 0 else i

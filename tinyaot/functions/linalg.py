@@ -35,9 +35,9 @@ def matmul(a: Any, b: Any) -> Tensor:
     inner, outer = a.shape[-1], b.shape[-2] if b.ndim > 1 else b.shape[0]
     if inner != outer:
         raise ShapeError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last dim of the first has size "
-            f"{inner}, the {'second to last' if b.ndim > 1 else 'only'} dim of the second {outer}; "
-            f"transpose one of them"
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last dim of the first has "
+            f"size {inner}, the {'second to last' if b.ndim > 1 else 'only'} dim of the second "
+            f"{outer}; transpose one of them"
         )
     if a.ndim == 2 and b.ndim == 2:
         return ops.dot(a, b, spec="ij,jk->ik")
@@ -155,7 +155,8 @@ def _sizes(spec: str, terms: list[tuple[Tensor, str]]) -> dict[str, int]:
             if have != n and 1 not in (have, n):
                 shapes = " and ".join(str(t.shape) for t, _ in terms)
                 raise ShapeError(
-                    f"einsum: in {spec!r} the letter {c!r} has sizes {have} and {n} (shapes {shapes})"
+                    f"einsum: the letter {c!r} of {spec!r} has the sizes {have} and {n} (shapes "
+                    f"{shapes}); they must be equal, or 1"
                 )
             sizes[c] = n if have == 1 else have
     return sizes

@@ -8,6 +8,7 @@ lists as operands, and the two spellings of a dimension (`dim` / `axis`, `keepdi
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from tinyaot import ops
 from tinyaot.errors import BackendError, DTypeError, ShapeError
 from tinyaot.ops.core import mode
 from tinyaot.shapes import DType, Shape, bool_, dtype_of, float32, int64, result_type, scalar_dtype
+from tinyaot.tape import quiet
 from tinyaot.tensor import Tensor, TensorEngine, from_numpy
 
 Scalar = bool | int | float
@@ -171,11 +173,11 @@ def promoted(op: str, *operands: Any, need: str = "bool") -> list[Any]:
     dtype = result_type(tensors, scalars)
     if _CATEGORY[dtype.kind] < _CATEGORY[need]:
         dtype = float32 if need == "float" else int64
-    mixed = [
+    mixed: list[Any] = [
         cast(x, dtype) if isinstance(x, Tensor) else as_scalar(op, x, dtype) for x in found
     ]
     if not tensors:
-        mixed[0] = constant(mixed[0], dtype)
+        mixed[0] = constant(scalars[0], dtype)
     return mixed
 
 
@@ -216,7 +218,7 @@ def dims_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def numpy_names(function: Function) -> Function:
     """Decorator: `axis` and `keepdims` mean `dim` (or `dims`) and `keepdim`."""
-    dims = "dims" if "dims" in function.__code__.co_varnames else "dim"
+    dims = "dims" if "dims" in inspect.signature(function).parameters else "dim"
     renamed = {"axis": dims, "axes": dims, "keepdims": "keepdim"}
 
     @functools.wraps(function)
@@ -230,13 +232,24 @@ def numpy_names(function: Function) -> Function:
     return wrapper  # type: ignore[return-value]
 
 
+def quietly(function: Function) -> Function:
+    """Decorator: a composite enters quiet mode once for all its primitives."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with quiet():
+            return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
 def check_device(op: str, device: Any) -> None:
     """Only the CPU holds eager tensors; BackendError for another device."""
     if device is None or str(device) == "cpu":
         return
     if str(device).startswith("cuda"):
         raise BackendError(
-            f"{op}: device {str(device)!r}: tensors live on the CPU so far; compiled programs reach "
-            f"a GPU through ta.compile(fn, backend='cupy'), which needs CuPy and an NVIDIA driver"
+            f"{op}: device {str(device)!r}: eager tensors live on the CPU; a compiled program uses "
+            f"a GPU by ta.compile(fn, backend='cupy'), which needs CuPy and an NVIDIA driver"
         )
     raise BackendError(f"{op}: no such device: {device!r}; tinyaot has 'cpu' and 'cuda'")

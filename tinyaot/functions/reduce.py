@@ -6,6 +6,7 @@ int, a tuple or None (all); sums of half precision are made in float32.
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any, NamedTuple
 
@@ -19,9 +20,11 @@ from tinyaot.functions.operands import (
     floating,
     need_floating,
     numpy_names,
+    quietly,
     truth,
     wide,
 )
+from tinyaot.functions.views import reshaped
 from tinyaot.ops.core import Primitive
 from tinyaot.shapes import (
     DType,
@@ -37,7 +40,7 @@ from tinyaot.tensor import Tensor
 
 
 class ValuesIndices(NamedTuple):
-    """What `max(dim)`, `min(dim)`, `sort` and `topk` return: values, and where they were (int64)."""
+    """What `max(dim)`, `min(dim)`, `sort` and `topk` return: values, and their places (int64)."""
 
     values: Tensor
     indices: Tensor
@@ -72,7 +75,7 @@ def count(x: Tensor, axes: Shape) -> int:
 
 def need_elements(op: str, x: Tensor, axes: Shape) -> None:
     """ShapeError when a reduction without a neutral element is over nothing."""
-    if any(x.shape[a] == 0 for a in axes):
+    if builtins.any(x.shape[a] == 0 for a in axes):
         raise ShapeError(
             f"{op}: no elements along dim {axes if len(axes) > 1 else axes[0]} of shape {x.shape}; "
             f"it has no value there"
@@ -106,6 +109,7 @@ def prod(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -
 
 
 @numpy_names
+@quietly
 def mean(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean along `dim`. DTypeError for integers (as torch); NaN over nothing."""
     x = as_tensor("mean", x)
@@ -119,6 +123,7 @@ def _mean(x: Tensor, axes: Shape) -> Tensor:
 
 
 @numpy_names
+@quietly
 def var(
     x: Any,
     dim: Any = None,
@@ -148,6 +153,7 @@ def _var(x: Tensor, axes: Shape, correction: float) -> Tensor:
 
 
 @numpy_names
+@quietly
 def std(
     x: Any,
     dim: Any = None,
@@ -163,6 +169,7 @@ def std(
 
 
 @numpy_names
+@quietly
 def norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The p-norm along `dim`, of all elements by default; its gradient at 0 is 0.
 
@@ -222,8 +229,8 @@ def max(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @numpy_names
 def min(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """`min(x)`: the least of all, ties sharing the gradient. `min(x, dim)`: (values, indices) of the
-    first least along one dim, which alone gets the gradient. `min(x, other)`: `minimum`."""
+    """`min(x)`: the least of all, ties sharing the gradient. `min(x, dim)`: (values, indices) of
+    the first least along one dim, which alone gets the gradient. `min(x, other)`: `minimum`."""
     return _max_or_min("min", x, dim, keepdim)
 
 
@@ -258,18 +265,13 @@ def _arg(op: str, x: Tensor, axis: int) -> Tensor:
 def _arg_function(op: str, x: Any, dim: Any, keepdim: bool) -> Tensor:
     x = as_tensor(op, x)
     if dim is None:
-        flat = _arg(op, ops.reshape(_dense(x), shape=(x.size,)), 0)
+        flat = _arg(op, reshaped(x, (x.size,)), 0)
         return ops.reshape(flat, shape=(1,) * x.ndim if keepdim else ())
     if isinstance(dim, (tuple, list)):
         raise DTypeError(f"{op}: dim must be one int or None, got {tuple(dim)}")
     axis = normalize_axis(op, dim, x.ndim)
     y = _arg(op, x, axis)
     return ops.reshape(y, shape=()) if x.ndim == 0 else dropped(y, (axis,), keepdim)
-
-
-def _dense(x: Tensor) -> Tensor:
-    """x in C order, so that any reshape of it is a view."""
-    return x if x.is_contiguous() else ops.copy(x)
 
 
 @numpy_names
@@ -340,6 +342,7 @@ def _shifted(x: Tensor, axes: Shape) -> Tensor:
 
 
 @numpy_names
+@quietly
 def softmax(x: Any, dim: Any = None, dtype: Any = None) -> Tensor:
     """exp(x) over its sum along `dim`; a slice of -inf only gives NaN."""
     x, axes, result = _exponents("softmax", x, _need_dim("softmax", dim), dtype)
@@ -350,6 +353,7 @@ def softmax(x: Any, dim: Any = None, dtype: Any = None) -> Tensor:
 
 
 @numpy_names
+@quietly
 def log_softmax(x: Any, dim: Any = None, dtype: Any = None) -> Tensor:
     """log(softmax(x)) along `dim`, exact for small probabilities."""
     x, axes, result = _exponents("log_softmax", x, _need_dim("log_softmax", dim), dtype)
@@ -366,6 +370,7 @@ def _need_dim(op: str, dim: Any) -> Any:
 
 
 @numpy_names
+@quietly
 def logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
     """log of the sum of exp(x) along `dim`. A slice of -inf gives -inf with gradient 0."""
     x, axes, result = _exponents("logsumexp", x, dim, None)

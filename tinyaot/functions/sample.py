@@ -23,7 +23,7 @@ from tinyaot.functions.operands import (
     mutate,
     need_floating,
 )
-from tinyaot.shapes import DType, Shape, dtype_of, float32, float64, int64
+from tinyaot.shapes import DType, Shape, dtype_of, float16, float32, float64, int64
 from tinyaot.tensor import Tensor
 
 _WORD = 2**32  # values of a random word
@@ -66,9 +66,10 @@ def uniform_bits(shape: Shape, dtype: DType) -> Tensor:
 def _uniform(shape: Shape, dtype: DType) -> Tensor:
     if dtype.itemsize >= 4:
         return uniform_bits(shape, dtype)
-    # Halves have so few digits that rounding would reach 1: keep 8 bits, which bfloat16 can hold.
-    top = ops.floordiv(engine().random_bits(shape), 1 << 24)
-    return ops.cast(ops.mul(ops.cast(top, dtype=float32), 2.0**-8), dtype=dtype)
+    # Rounding 24 bits to a half could reach 1: take only as many bits as its significand holds.
+    bits = 11 if dtype is float16 else 8
+    top = ops.floordiv(engine().random_bits(shape), 1 << (32 - bits))
+    return ops.cast(ops.mul(ops.cast(top, dtype=float32), 2.0**-bits), dtype=dtype)
 
 
 def _normal(shape: Shape, dtype: DType) -> Tensor:
@@ -83,7 +84,9 @@ def _normal(shape: Shape, dtype: DType) -> Tensor:
 def _floating(op: str, dtype: Any) -> DType:
     chosen = float32 if dtype is None else dtype_of(dtype)
     if not chosen.is_floating:
-        raise ArgumentError(f"{op}: random reals need a floating dtype, not {chosen.name}; see randint")
+        raise ArgumentError(
+            f"{op}: random reals need a floating dtype, not {chosen.name}; see randint"
+        )
     return chosen
 
 
@@ -150,7 +153,9 @@ def randint(
     low, high = operator.index(low), operator.index(high)
     span = high - low
     if not 0 < span <= 2**31:
-        raise ArgumentError(f"randint: {low} .. {high} must hold from 1 to 2^31 numbers, not {span}")
+        raise ArgumentError(
+            f"randint: {low} .. {high} must hold from 1 to 2^31 numbers, not {span}"
+        )
     shape = sizes_of("randint", dims_of((size,)))
     bits = ops.cast(engine().random_bits(shape), dtype=int64)
     scaled = ops.floordiv(ops.mul(bits, span), _WORD)

@@ -22,7 +22,7 @@ from tinyaot.functions.operands import (
     numpy_names,
 )
 from tinyaot.functions.reduce import ValuesIndices
-from tinyaot.functions.shape import part
+from tinyaot.functions.views import part, reshaped
 from tinyaot.shapes import Shape, broadcast_shapes, int64, normalize_axis
 from tinyaot.tensor import Tensor
 
@@ -67,9 +67,7 @@ def gather(x: Any, dim: int, index: Any) -> Tensor:
 
 def _picked_from_scalar(x: Tensor, index: Tensor) -> Tensor:
     row = ops.reshape(x, shape=(1,))
-    return ops.reshape(
-        ops.take_along(row, ops.reshape(index, shape=(1,)), axis=0), shape=()
-    )
+    return ops.reshape(ops.take_along(row, ops.reshape(index, shape=(1,)), axis=0), shape=())
 
 
 def scatter(x: Any, dim: int, index: Any, src: Any) -> Tensor:
@@ -135,26 +133,21 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
     flattened tensor for None."""
     x, indices = as_tensor("take_along_dim", x), index_tensor("take_along_dim", indices)
     if dim is None:
-        flat = x if x.is_contiguous() else ops.copy(x)
-        x = ops.reshape(flat, shape=(x.size,))
-        ravelled = indices if indices.is_contiguous() else ops.copy(indices)
-        indices, dim = ops.reshape(ravelled, shape=(indices.size,)), 0
+        x, indices, dim = reshaped(x, (x.size,)), reshaped(indices, (indices.size,)), 0
     axis = normalize_axis("take_along_dim", dim, x.ndim)
     if x.ndim != indices.ndim or x.ndim == 0:
         raise ShapeError(
             f"take_along_dim: indices of shape {indices.shape} need as many dims as x, of shape "
             f"{x.shape}; unsqueeze them"
         )
-    without = [t.shape[:axis] + (1,) + t.shape[axis + 1 :] for t in (x, indices)]
+    without = [(*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (x, indices)]
     common = broadcast_shapes("take_along_dim", *without)
-    return ops.take_along(
-        _spread(x, common, axis), _spread(indices, common, axis), axis=axis
-    )
+    return ops.take_along(_spread(x, common, axis), _spread(indices, common, axis), axis=axis)
 
 
 def _spread(x: Tensor, common: Shape, axis: int) -> Tensor:
     """x broadcast to `common` but along `axis`."""
-    shape = common[:axis] + (x.shape[axis],) + common[axis + 1 :]
+    shape = (*common[:axis], x.shape[axis], *common[axis + 1 :])
     return x if x.shape == shape else ops.broadcast(x, shape=shape)
 
 
@@ -220,9 +213,7 @@ def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True
 
 
 @numpy_names
-def topk(
-    x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> ValuesIndices:
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
     """(values, indices) of the k greatest (or least) along `dim`, in order."""
     x = as_tensor("topk", x)
     axis = normalize_axis("topk", dim, x.ndim)
@@ -255,4 +246,3 @@ def nonzero(x: Any, as_tuple: bool = False) -> Any:
     if x.ndim == 0:
         return Tensor(np.zeros((int(bool(x._data)), 0), np.int64))
     return Tensor(np.stack(found, axis=1))
-

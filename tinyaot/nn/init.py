@@ -6,33 +6,23 @@ import math
 
 from tinyaot import ops
 from tinyaot.errors import ShapeError
-from tinyaot.functional.common import engine
+from tinyaot.functions import sample
 from tinyaot.functions.operands import cast, mutate
-from tinyaot.shapes import float32, float64
+from tinyaot.shapes import float32
 from tinyaot.tape import no_grad
 from tinyaot.tensor import Tensor
-
-
-def _unit(tensor: Tensor) -> Tensor:
-    """Uniform on [0, 1) in steps of 2**-24, of the tensor's shape: float64."""
-    bits = engine().random_bits(tensor.shape)
-    return ops.mul(ops.cast(ops.floordiv(bits, 2**8), dtype=float64), 2.0**-24)  # type: ignore[no-any-return]
 
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)."""
-    value = ops.add(ops.mul(_unit(tensor), b - a), a)
-    return mutate("uniform_", tensor, cast(value, tensor.dtype))
+    return sample.uniform_(tensor, a, b)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """N(mean, std**2), by Box and Muller's transform of two uniform draws."""
-    radius = ops.sqrt(ops.mul(ops.log(ops.sub(1.0, _unit(tensor))), -2.0))
-    z = ops.mul(radius, ops.cos(ops.mul(_unit(tensor), 2.0 * math.pi)))
-    value = ops.add(ops.mul(z, std), mean)
-    return mutate("normal_", tensor, cast(value, tensor.dtype))
+    """N(mean, std**2)."""
+    return sample.normal_(tensor, mean, std)
 
 
 @no_grad()
@@ -40,3 +30,36 @@ def constant_(tensor: Tensor, value: float) -> Tensor:
     """One value everywhere."""
     filled = ops.full(value=float(value), shape=tensor.shape, dtype=float32)
     return mutate("constant_", tensor, cast(filled, tensor.dtype))
+
+
+def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
+    """Inputs of one output, and outputs of one input, of a weight [out, in, ...].
+
+    Raises ShapeError for fewer than 2 dims.
+    """
+    if tensor.ndim < 2:
+        raise ShapeError(f"a weight must be [out, in, ...] to have a fan, got shape {tensor.shape}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0) -> Tensor:
+    """U(-b, b) with b = sqrt(6 / ((1 + a**2) fan_in)), which keeps the variance through a leaky
+    relu of slope `a` (He et al., 2015)."""
+    fan_in, _ = fan_in_and_out(tensor)
+    bound = math.sqrt(6.0 / ((1.0 + a * a) * fan_in)) if fan_in else 0.0
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    fan_in, fan_out = fan_in_and_out(tensor)
+    bound = gain * math.sqrt(6.0 / (fan_in + fan_out)) if fan_in + fan_out else 0.0
+    return uniform_(tensor, -bound, bound)
+
+
+def fan_in_uniform_(tensor: Tensor, fan_in: int) -> Tensor:
+    """U(-b, b) with b = 1 / sqrt(fan_in), the start of linear maps and convolutions: what
+    kaiming_uniform_ gives for a = sqrt(5)."""
+    bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+    return uniform_(tensor, -bound, bound)

@@ -249,7 +249,9 @@ class Module:
         for name, tensor in self._named_tensors(belongs, "", True, False):
             yield prefix + name, tensor
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> IncompatibleKeys:
         """Copy tensors (or arrays) into the parameters and buffers of the same names.
 
         Raises TinyaotError, and copies nothing, if a shape differs or, when `strict`, if a name is

@@ -64,12 +64,17 @@ def letter_sizes(spec: str, a: Shape, b: Shape) -> dict[str, int]:
     return sizes
 
 
+@lru_cache(4096)
+def _out_shape(spec: str, a: Shape, b: Shape) -> Shape:
+    sizes = letter_sizes(spec, a, b)
+    return tuple(sizes[c] for c in letters(spec)[2])
+
+
 def _type_rule(a: TensorType, b: TensorType, spec: str) -> TensorType:
     dtype = same_dtype("dot", (a, b))
     if dtype.kind == "bool":
         raise DTypeError("dot is not defined for bool; cast first")
-    sizes = letter_sizes(spec, a.shape, b.shape)
-    return TensorType(dtype, tuple(sizes[c] for c in letters(spec)[2]))
+    return TensorType(dtype, _out_shape(spec, a.shape, b.shape))
 
 
 # ---- choosing views -----------------------------------------------------------------------------
@@ -195,8 +200,7 @@ def _alone(spec: str) -> tuple[Shape, Shape, str]:
 
 
 def _array(a: np.ndarray, b: np.ndarray, spec: str) -> np.ndarray:
-    sizes = letter_sizes(spec, a.shape, b.shape)
-    out = np.empty([sizes[c] for c in letters(spec)[2]], a.dtype)
+    out = np.empty(_out_shape(spec, a.shape, b.shape), a.dtype)
     _into(out, a, b, spec)
     return out
 

@@ -1,5 +1,11 @@
 """Maps: one scalar expression an element, operands broadcast against each other.
 
+Expressions are written with the operators of C and with functions that every printer knows: abs
+sign exp expm1 log log1p sqrt rsqrt sin cos tan tanh sigmoid erf relu floor ceil rint isnan isfinite
+floordiv remainder pow maximum minimum atan2, and cast (to the attribute `dtype`). As in NumPy,
+maximum, minimum, relu and sign give NaN for NaN; rint rounds halves to even; floordiv rounds down
+and remainder has the divisor's sign, both 0 for integers divided by 0; integers wrap.
+
 Subgradients follow torch: relu(0) and abs(0) give 0, a tie of maximum or minimum is shared
 equally, sqrt(0) gives infinity.
 """
@@ -38,7 +44,7 @@ def _map(
 ) -> Primitive:
     """Declare a map whose operands share one dtype of `kinds`; the result has it too, or `result`.
 
-    `array` takes out= and order=, as NumPy's ufuncs do.
+    `array` takes `out=`, as NumPy's ufuncs do.
     """
 
     def type_rule(*types: TensorType) -> TensorType:
@@ -51,7 +57,8 @@ def _map(
         return TensorType(result or dtype, broadcast_shapes(name, *(t.shape for t in types)))
 
     def in_c_order(*arrays: np.ndarray) -> Any:
-        return array(*arrays, order="C")  # alone, a ufunc keeps its operands' order
+        result = array(*arrays)  # in the order of its operands; asking for "C" would be slower
+        return result if result.flags.c_contiguous else np.array(result, order="C")
 
     def into(out: np.ndarray, *arrays: np.ndarray) -> None:
         array(*arrays, out=out)
@@ -66,7 +73,7 @@ def _map(
 def _in_steps(function: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., Any]:
     """A map that NumPy has not in one call, from `function(x, out)`; halves go by float32."""
 
-    def array(x: np.ndarray, out: np.ndarray | None = None, order: str = "C") -> np.ndarray:
+    def array(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:
             out = np.empty(x.shape, x.dtype)
         if is_half(x.dtype):
@@ -97,21 +104,20 @@ def _rsqrt(x: np.ndarray, out: np.ndarray) -> None:
     np.reciprocal(out, out=out)
 
 
-def _relu(x: np.ndarray, **where_to: Any) -> Any:
-    return np.maximum(x, x.dtype.type(0), **where_to)
+def _relu(x: np.ndarray, out: np.ndarray | None = None) -> Any:
+    return np.maximum(x, x.dtype.type(0), out=out)
 
 
-def _power(a: np.ndarray, b: np.ndarray, **where_to: Any) -> Any:
+def _power(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
     if b.dtype.kind != "i" or b.size == 0 or b.min() >= 0:
-        return np.power(a, b, **where_to)
+        return np.power(a, b, out=out)
     # Integers to negative powers, which NumPy refuses: 1 over the power, cut to an integer (torch).
     # Only 1 and -1 give more than 0.
-    odd = np.power(a, b & 1, order="C")
-    power = np.where(b >= 0, np.power(a, np.maximum(b, 0)), np.where(np.abs(a) == 1, odd, 0))
-    out = where_to.get("out")
+    units = np.where(np.abs(a) == 1, np.power(a, b & 1), 0)
+    result = np.where(b >= 0, np.power(a, np.maximum(b, 0)), units).astype(a.dtype, copy=False)
     if out is None:
-        return np.ascontiguousarray(power.astype(a.dtype, copy=False)).reshape(power.shape)
-    np.copyto(out, power, casting="unsafe")
+        return result
+    np.copyto(out, result)
     return out
 
 

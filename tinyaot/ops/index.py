@@ -33,10 +33,17 @@ def _check_index(op: str, index: TensorType) -> None:
         )
 
 
-def _check_range(op: str, index: np.ndarray, size: int, axis: int) -> None:
-    if index.size and not (-size <= (low := int(index.min())) and int(index.max()) < size):
-        bad = low if low < -size else int(index.max())
-        raise IndexingError(f"{op}: index {bad} is out of range for axis {axis} of size {size}")
+def _check_ranges(
+    op: str, indices: Sequence[np.ndarray], shape: Shape, axes: Sequence[int]
+) -> None:
+    """IndexingError for an index that is not in -size .. size - 1."""
+    for index, axis in zip(indices, axes, strict=True):
+        if not index.size:
+            continue
+        low, high, size = int(index.min()), int(index.max()), shape[axis]
+        if low < -size or high >= size:
+            bad = low if low < -size else high
+            raise IndexingError(f"{op}: index {bad} is out of range for axis {axis} of size {size}")
 
 
 def _check_mode(op: str, mode: str) -> None:
@@ -67,26 +74,32 @@ def _gather_shape(op: str, x: TensorType, indices: Sequence[TensorType], axes: S
     return common + tuple(n for a, n in enumerate(x.shape) if a not in axes)
 
 
-def _gather_into(out: np.ndarray, x: np.ndarray, *indices: np.ndarray, axes: Shape) -> None:
-    for index, axis in zip(indices, axes, strict=True):
-        _check_range("gather", index, x.shape[axis], axis)
-    if _takes(x, indices[0], axes):
-        np.take(x, indices[0], axis=0, out=out, mode="wrap")  # "raise" would buffer all of `out`
-    else:
-        np.copyto(out, x.transpose(_front(x.ndim, axes))[indices])
-
-
-def _takes(x: np.ndarray, index: np.ndarray, axes: Shape) -> bool:
-    # Only then does `take` copy nothing; and an axis without elements has nothing to wrap.
-    return axes == (0,) and x.flags.c_contiguous and x.shape[0] > 0
-
-
 def _gather(x: np.ndarray, *indices: np.ndarray, axes: Shape) -> np.ndarray:
-    common = np.broadcast_shapes(*(i.shape for i in indices))
-    rest = [n for a, n in enumerate(x.shape) if a not in axes]
-    out = np.empty([*common, *rest], x.dtype)
-    _gather_into(out, x, *indices, axes=axes)
-    return out
+    front = x if axes == _leading(axes) else x.transpose(_front(x.ndim, axes))
+    try:
+        result = front[indices]
+    except IndexError:
+        _check_ranges("gather", indices, x.shape, axes)
+        raise
+    return np.asarray(result, order="C")
+
+
+def _in_order(index: np.ndarray) -> np.ndarray:
+    """In C order: NumPy assigns in the order of the index's memory, and the last must win."""
+    return np.asarray(index, order="C")
+
+
+def _leading(axes: Shape) -> Shape:
+    return tuple(range(len(axes)))
+
+
+def _gather_into(out: np.ndarray, x: np.ndarray, *indices: np.ndarray, axes: Shape) -> None:
+    if axes == (0,) and x.flags.c_contiguous and x.shape[0] > 0:
+        # Copies nothing besides, but "raise" would buffer all of `out`, so look at bounds first.
+        _check_ranges("gather", indices, x.shape, axes)
+        np.take(x, indices[0], axis=0, out=out, mode="wrap")
+    else:
+        np.copyto(out, _gather(x, *indices, axes=axes))
 
 
 def _gather_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
@@ -140,12 +153,11 @@ def _scatter_into(
     axes: Shape,
     mode: str,
 ) -> None:
-    for index, axis in zip(indices, axes, strict=True):
-        _check_range("scatter", index, base.shape[axis], axis)
+    _check_ranges("scatter", indices, base.shape, axes)
     if not same_buffer(out, base):
         np.copyto(out, base)
     if mode == "set":
-        out.transpose(_front(out.ndim, axes))[indices] = src
+        out.transpose(_front(out.ndim, axes))[tuple(map(_in_order, indices))] = src
         return
     # Where each element of src goes, as an offset into out's buffer.
     steps = _steps(out.shape)
@@ -170,11 +182,13 @@ def _add_at(out: np.ndarray, outer: np.ndarray, inner: np.ndarray, src: np.ndarr
     flat = out.reshape(-1)  # a view: out is in C order
     wide = flat.astype(np.float32) if is_half(out.dtype) else flat
     rows = src.reshape(outer.size, inner.size)
-    block = max(1, _BLOCK // max(inner.size, 1))
-    for start in range(0, outer.size, block):
-        offsets = outer[start : start + block, None] + inner
-        values = rows[start : start + block].reshape(-1)
-        np.add.at(wide, offsets.reshape(-1), values.astype(wide.dtype, copy=False))
+    block = min(max(1, _BLOCK // max(inner.size, 1)), outer.size)
+    offsets = np.empty((block, inner.size), np.int64)
+    for start in range(0, outer.size, max(block, 1)):
+        part = outer[start : start + block, None]
+        here = np.add(part, inner, out=offsets[: len(part)]).reshape(-1)
+        values = rows[start : start + len(part)].reshape(-1)
+        np.add.at(wide, here, values.astype(wide.dtype, copy=False))
     if wide is not flat:
         np.copyto(flat, wide, casting="same_kind")
 
@@ -190,7 +204,7 @@ def _scatter(
 def _scatter_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
     if attrs["mode"] == "set":
         return sum(_cast_bytes(i) for i in ins[2:])
-    inner = out.size // max(math.prod(out.shape[a] for a in attrs["axes"]), 1)
+    inner = math.prod(n for axis, n in enumerate(out.shape) if axis not in attrs["axes"])
     return 32 * (ins[1].size // max(inner, 1)) + 16 * inner + _add_scratch(ins[1], out, inner)
 
 
@@ -219,7 +233,7 @@ def _scatter_src(g: Any, y: Any, base: Any, src: Any, *indices: Any, axes: Shape
     sizes = tuple(base.shape[a] for a in axes)
     common = tuple(src.shape[: src.ndim - (base.ndim - len(axes))])
     numbers = _numbers(common)
-    front = tuple(range(len(axes)))
+    front = _leading(axes)
     blank = full(value=0, shape=sizes, dtype=int64)
     last = scatter(blank, numbers, *indices, axes=front, mode="set")
     wins = eq(gather(last, *indices, axes=front), numbers)
@@ -273,8 +287,12 @@ def _mesh(index: np.ndarray, axis: int) -> tuple[Any, ...]:
 
 
 def _take_along(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
-    _check_range("take_along", index, x.shape[axis], axis)
-    return np.ascontiguousarray(x[_mesh(index, axis)]).reshape(index.shape)
+    try:
+        result = x[_mesh(index, axis)]
+    except IndexError:
+        _check_ranges("take_along", [index], x.shape, [axis])
+        raise
+    return np.asarray(result, order="C")
 
 
 def _take_along_into(out: np.ndarray, x: np.ndarray, index: np.ndarray, axis: int) -> None:
@@ -315,11 +333,11 @@ def _put_along_type(
 def _put_along_into(
     out: np.ndarray, base: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, mode: str
 ) -> None:
-    _check_range("put_along", index, base.shape[axis], axis)
+    _check_ranges("put_along", [index], base.shape, [axis])
     if not same_buffer(out, base):
         np.copyto(out, base)
     if mode == "set":
-        out[_mesh(index, axis)] = src
+        out[_mesh(_in_order(index), axis)] = src
         return
     mesh = list(_mesh(index, axis))
     mesh[axis] = index.astype(np.int64) % max(out.shape[axis], 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ def _slice_type(x: TensorType, starts: Shape, stops: Shape, steps: Shape) -> Ten
     return x.with_shape(slice_sizes(starts, stops, steps))
 
 
+@lru_cache(4096)
 def _slices(starts: Shape, stops: Shape, steps: Shape) -> tuple[builtins.slice, ...]:
     """Python slices: a stop of -1 here is 'before the first element', which Python spells None."""
     return tuple(

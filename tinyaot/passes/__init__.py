@@ -1,0 +1,145 @@
+"""The passes, each one idea in its own file, each `Program -> Program`.
+
+`run_pass` is the one place where a pass is called: whatever watches compilation (verify, record,
+check, draw) hangs on its hook.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from tinyaot.errors import ParseError
+from tinyaot.ir import Program
+from tinyaot.passes.autodiff import differentiate
+from tinyaot.passes.functionalize import functionalize
+from tinyaot.passes.fuse import fuse
+from tinyaot.passes.layout import assign_layouts
+from tinyaot.passes.partition import partition
+from tinyaot.passes.plan import plan
+from tinyaot.passes.schedule import schedule
+from tinyaot.passes.simplify import simplify
+
+Pass: TypeAlias = Callable[..., Program]
+Hook: TypeAlias = Callable[[str, Program, Program, float], None]  # name, before, after, seconds
+
+PASSES: dict[str, Pass] = {  # by the stage that each leads to, in the order of the pipeline
+    "functionalize": functionalize,
+    "autodiff": differentiate,
+    "simplify": simplify,
+    "partition": partition,
+    "layout": assign_layouts,
+    "fuse": fuse,
+    "schedule": schedule,
+    "plan": plan,
+}
+_BY_NAME = PASSES | {f.__name__: f for f in PASSES.values()}
+
+
+def run_pass(name: str, program: Program, hook: Hook | None = None, **options: Any) -> Program:
+    """Run the pass of that name (a stage's, or the function's); then call
+    `hook(name, before, after, seconds)`.
+
+    Raises ParseError for an unknown pass or option, listing those there are.
+    """
+    run = _find(name, options)
+    began = time.perf_counter()
+    after = run(program, **options)
+    if hook is not None:
+        hook(name, program, after, time.perf_counter() - began)
+    return after
+
+
+def pipeline(text: str, hook: Hook | None = None) -> Callable[[Program], Program]:
+    """Passes that run one after another, as in "functionalize,autodiff,simplify{rules=[cse,dce]}".
+
+    Options stand in braces: numbers, words, `true`, `false`, `none`, and lists of these in
+    brackets. Raises ParseError at once for text that is no pipeline, an unknown pass or option.
+    """
+    steps = _parse(text)
+    for name, options in steps:
+        _find(name, options)
+
+    def run(program: Program) -> Program:
+        for name, options in steps:
+            program = run_pass(name, program, hook, **options)
+        return program
+
+    return run
+
+
+def _find(name: str, options: dict[str, Any]) -> Pass:
+    if name not in _BY_NAME:
+        raise ParseError(f"no such pass: {name!r}; there are {', '.join(PASSES)}", locate=False)
+    known = [p for p in inspect.signature(_BY_NAME[name]).parameters if p != "program"]
+    for option in options:
+        if option not in known:
+            raise ParseError(
+                f"{name} has no option {option!r}; it takes {', '.join(known)}", locate=False
+            )
+    return _BY_NAME[name]
+
+
+_STEP = re.compile(r"\s*(\w+)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
+_OPTION = re.compile(r"\s*(\w+)\s*=\s*(\[[^\[\]]*\]|[^\[\],\s]+)\s*(?:,|$)")
+
+
+def _parse(text: str) -> list[tuple[str, dict[str, Any]]]:
+    steps: list[tuple[str, dict[str, Any]]] = []
+    at = 0
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            raise ParseError(
+                f"no pipeline: {text[at:]!r}; write pass{{option=value}},pass,...", locate=False
+            )
+        steps.append((step[1], _options(step[2] or "")))
+        at = step.end()
+    return steps
+
+
+def _options(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    at = 0
+    while at < len(text.rstrip()):
+        option = _OPTION.match(text, at)
+        if option is None:
+            raise ParseError(
+                f"no options: {text[at:]!r}; write name=value,name=[value,value]", locate=False
+            )
+        found[option[1]] = _value(option[2])
+        at = option.end()
+    return found
+
+
+def _value(text: str) -> Any:
+    if text.startswith("["):
+        return [_value(x.strip()) for x in text[1:-1].split(",") if x.strip()]
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+__all__ = [
+    "PASSES",
+    "Hook",
+    "assign_layouts",
+    "differentiate",
+    "functionalize",
+    "fuse",
+    "partition",
+    "pipeline",
+    "plan",
+    "run_pass",
+    "schedule",
+    "simplify",
+]

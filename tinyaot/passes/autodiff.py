@@ -237,8 +237,8 @@ class _Backward:
         value: Value = made.value
         if value.type != target.type:
             raise GradError(
-                f"{node.op}: the vjp rule of operand {operand} gave {value.type} for a {target.type}; "
-                f"a gradient has its operand's type"
+                f"{node.op}: the vjp rule of operand {operand} gave {value.type}, but a gradient "
+                f"has its operand's type, {target.type}"
             )
         return value
 

@@ -212,7 +212,9 @@ class _Functional:
         assert writer is not None  # else the view would not be stale
         return self._emit(writer, view.tensor, lambda x: ops.replay(x, view.chain), base)
 
-    def _emit(self, node: Node, tensor: Value, write: Callable[..., Any], *operands: Value) -> Value:
+    def _emit(
+        self, node: Node, tensor: Value, write: Callable[..., Any], *operands: Value
+    ) -> Value:
         """Emit nodes on behalf of a node of the trace and of the tensor that it is about."""
         self.builder.loc = node.loc
         self.builder.origin = (Origin("functionalized", tensor.id),)

@@ -2,9 +2,9 @@
 
 A rule looks at one node, through the producers of its operands, and gives another node for the
 same result, or the value that the result equals, or None. "Exact" means the same bits from every
-operand: NaN, infinity and -0.0 included (the sign and payload of a NaN apart). So x * 1 and x - 0.0
-are x, but x * 0 is not 0 (infinity), x - x is not 0 (NaN), and x + 0.0 is not x (-0.0). Sums are not
-reordered. Each rule says why it holds.
+operand: NaN, infinity and -0.0 included (the sign and payload of a NaN apart). So x * 1 and
+x - 0.0 are x, but x * 0 is not 0 (infinity), x - x is not 0 (NaN), and x + 0.0 is not x (-0.0).
+Sums are not reordered. Each rule says why it holds.
 """
 
 from __future__ import annotations

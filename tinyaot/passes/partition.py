@@ -1,32 +1,32 @@
-"""Partition forward from backward: what to save, what to compute again, by minimum cuts.
+"""Partition forward from backward: what to save, what to compute again.
 
-The backward reads values of the forward. Each of them either stays in memory until then or is
-computed again from what does. Both have a price: bytes kept, and the cost of every node that has to
-run twice, chains included. The cheapest choice for `cost + price_per_byte * bytes` is a minimum cut
-of the forward's graph with every value split in two; sweeping the price gives the lower convex hull
-of all choices (bytes against cost). torch's AOTAutograd has the same split graph with infinite
-prices where it forbids recomputation (He and Chen's min-cut rematerialization, 2022); finite
-prices make it the Lagrangian of the exact problem.
+Candidates come from minimum cuts (see `splitgraph`), but bytes saved are only a proxy: what counts
+is the planned peak, which the order of the backward and its temporaries also decide. So every
+candidate is scheduled and planned as it would run, and the choice is made by the planner's own
+figures (the peak) and the cost model's (the time).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
-from tinyaot.cost import TWO_CORES, Cost, Rates, is_recomputed, node_cost, total_cost
+from tinyaot.cost import TWO_CORES, Rates
 from tinyaot.errors import BudgetError
-from tinyaot.ir import Node, Origin, Output, Program, Value, live_nodes
-from tinyaot.passes.mincut import INFINITY, FlowNetwork
-from tinyaot.passes.plan import plan, planned_peak
+from tinyaot.ir import Program
+from tinyaot.memory import planned_peak
+from tinyaot.passes.plan import plan
+from tinyaot.passes.rematerialize import rematerialize
 from tinyaot.passes.schedule import schedule
-from tinyaot.passes.storage import is_constant, is_joint, storages_of
+from tinyaot.passes.splitgraph import Choice, SplitGraph
 from tinyaot.record import Decision
 
 Strategy = Literal["min_cut", "save_all", "recompute_all"] | Callable[[Program], Iterable[int]]
+
+CUTS = 12  # minimum cuts, and at most as many plans, that a partition may take
 
 
 def partition(
@@ -39,183 +39,199 @@ def partition(
     rates: Rates = TWO_CORES,
     log: list[Decision] | None = None,
 ) -> Program:
-    graph = SplitGraph(program, cost, rates)
-    if strategy == "save_all":
-        saved = set(graph.read)
-    elif strategy == "recompute_all":
-        saved = graph.cut(None)
-    elif callable(strategy):
-        roots = {graph.storages.root[i] for i in strategy(program)}
-        saved = roots & set(graph.nodes)
-    else:
-        saved = graph.cut(1e-9)
-    return rewrite(graph, saved)
+    """Decide for every forward value that the backward reads: save it, or compute it again.
 
+    What it does: finds choices by minimum cuts, plans each, and takes the least planned peak among
+    those whose predicted step is within `time_slack` of the fastest; under a `memory_budget` (an
+    int: bytes; a float: 0 for the least peak found, 1 for that of saving everything) the fastest
+    whose planned peak keeps it. The backward then reads saved values and clones of the rest. A
+    joint program gets a `saved` output for each value that crosses from one half to the other.
 
-class SplitGraph:
-    """The forward storages that the backward may want, with their prices.
+        %2 = tanh(%1) forward               %2 = tanh(%1) forward
+        ...                                 ...
+        %9 = mul(%8, %2) backward     ->    %12 = tanh(%1) backward <recompute-of %2>
+                                            %9 = mul(%8, %12) backward
 
-    `nodes`: root id -> the node that computes it, in program order, for every storage that the
-    backward reads or would have to read to compute another one again. `None`: an input that is
-    overwritten before the backward runs (its old value can only be saved). Storages that are alive
-    anyway, or constant, are free: they do not occur.
+    What to look at: the clones' origins, and in the record what each flip would have cost.
+
+    `cost`: what recomputation costs, in predicted seconds or in FLOPs. `strategy`: "save_all",
+    "recompute_all", or a function that returns the ids of the values to save. Raises BudgetError
+    (a ValueError) for a budget that is none, or that no plan found keeps.
     """
-
-    def __init__(self, program: Program, cost: str, rates: Rates) -> None:
-        self.program, self.rates = program, rates
-        self.storages = storages_of(program)
-        self.joint = is_joint(program)
-        self.forward = {
-            r.id: n for n in program.nodes if n.phase in (None, "forward") for r in n.results
-        }
-        self.inputs = {i.value.id for i in program.inputs}
-        root = self.storages.root
-        overwritten = {o.of for o in program.outputs_of("mutated")} if self.joint else set()
-        self.free = (self.inputs - overwritten) | {
-            root[o.value.id] for o in program.outputs_of("user", "mutated")
-        }
-        self.free -= overwritten & self.inputs
-        self.read: dict[int, None] = {}
-        for node in program.nodes:
-            if node.phase not in (None, "forward"):
-                for v in node.inputs:
-                    self._want(v, self.read)
-        for output in program.outputs_of("gradient"):
-            self._want(output.value, self.read)
-        self.needs: dict[int, list[int]] = {}
-        stack = list(self.read)
-        while stack:
-            id_ = stack.pop()
-            if id_ in self.needs:
-                continue
-            wanted: dict[int, None] = {}
-            if id_ in self.forward:
-                for v in self.forward[id_].inputs:
-                    self._want(v, wanted)
-            self.needs[id_] = list(wanted)
-            stack += wanted
-        order = [*(i.value.id for i in program.inputs), *self.forward]
-        self.nodes: dict[int, Node | None] = {
-            id_: self.forward.get(id_) for id_ in order if id_ in self.needs
-        }
-        required = {
-            r.id
-            for n in live_nodes(
-                self.program.nodes, [o.value for o in program.outputs_of("user", "mutated")]
-            )
-            for r in n.results
-        }
-        self.cost: dict[int, Cost] = {}
-        self.price: dict[int, float] = {}
-        self.size: dict[int, int] = {}
-        for id_, node in self.nodes.items():
-            self.size[id_] = program.values[id_].type.nbytes
-            self.cost[id_] = node_cost(node, rates) if node else Cost()
-            price = self.cost[id_].seconds if cost == "time" else float(self.cost[id_].flops)
-            self.price[id_] = price if node else INFINITY
-
-    def _want(self, value: Value, wanted: dict[int, None]) -> None:
-        """Note that `value` is read: its storage, unless that is at hand anyway."""
-        id_ = self.storages.root[value.id]
-        node = self.forward.get(id_)
-        if id_ in self.free or (node is None and id_ not in self.inputs):
-            return
-        if node is not None and is_constant(node):
-            return
-        wanted[id_] = None
-
-    def cut(self, price_per_byte: float | None) -> set[int]:
-        """The storages to save at a price (None: whatever it costs, as few bytes as can be)."""
-        index = {id_: 2 * at for at, id_ in enumerate(self.nodes)}
-        source, sink = 2 * len(index), 2 * len(index) + 1
-        network = FlowNetwork(sink + 1)
-        finite = [p for p in self.price.values() if p != INFINITY]
-        if price_per_byte is None:
-            total = sum(self.size.values())
-            price_per_byte = 1e6 * (sum(finite) or 1.0) / max(total, 1)
-        for id_, at in index.items():
-            network.add_edge(source, at, self.price[id_])
-            network.add_edge(at, at + 1, price_per_byte * self.size[id_])
-            if id_ in self.read:
-                network.add_edge(at + 1, sink, INFINITY)
-            for need in self.needs[id_]:
-                network.add_edge(index[need] + 1, at, INFINITY)
-        network.maximum_flow(source, sink)
-        side = network.source_side(source)
-        return {id_ for id_, at in index.items() if side[at] and not side[at + 1]}
+    _check_options(strategy, memory_budget, cost, time_slack)
+    if not any(n.phase == "backward" for n in program.nodes) and not program.outputs_of("gradient"):
+        return program.replace(stage="partition")
+    graph = SplitGraph(program, cost, rates)
+    candidates, chosen, reason = _choose(graph, strategy, memory_budget, time_slack)
+    if log is not None:
+        log.append(_summary(candidates, chosen, strategy, memory_budget, reason))
+        log += explain(graph, chosen.choice, reason)
+    return chosen.program
 
 
-def rewrite(graph: SplitGraph, saved: set[int]) -> Program:
-    """The program in which the backward reads `saved` and computes the rest again."""
-    program, joint = graph.program, graph.joint
-    root, forward = graph.storages.root, graph.forward
-    next_id = program.next_id
-    ahead: list[Node] = []
-    later: list[Node] = []
-    new: dict[int, Value] = {}
-    kept: dict[int, Value] = {}  # what the backward half of a joint program reads of the forward
+def _check_options(
+    strategy: Strategy, memory_budget: int | float | None, cost: str, time_slack: float
+) -> None:
+    if not (callable(strategy) or strategy in ("min_cut", "save_all", "recompute_all")):
+        raise ValueError(
+            f"partition: there is no strategy {strategy!r}; use 'min_cut', 'save_all', "
+            f"'recompute_all', or a function from a Program to the ids of the values to save"
+        )
+    if cost not in ("time", "flops"):
+        raise ValueError(f"partition: cost is 'time' or 'flops', got {cost!r}")
+    if isinstance(time_slack, bool) or not (
+        isinstance(time_slack, (int, float)) and 0 <= time_slack < math.inf
+    ):
+        raise ValueError(f"partition: time_slack is a number >= 0, got {time_slack!r}")
+    if memory_budget is not None:
+        check_budget(memory_budget)
 
-    for entry in program.inputs:
-        if entry.value.id in saved:
-            # The backward wants the value from before the overwriting.
-            copy = Value(next_id, entry.value.type)
-            next_id += 1
-            ahead.append(Node("copy", (entry.value,), (copy,), {}, "forward"))
-            new[entry.value.id] = copy
-            kept[copy.id] = copy
 
-    def at_hand(value: Value) -> bool:
-        id_ = root[value.id]
-        if value.id not in forward:
-            return True
-        if id_ in saved or id_ in graph.free:
-            if not joint:
-                return True
-            if value.id == id_:
-                kept[id_] = value
-                return True
-            return False
-        return not joint and is_constant(forward[id_])
+def check_budget(budget: Any) -> None:
+    """BudgetError unless `budget` is a number of bytes (int) or a fraction (float, 0 to 1)."""
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)):
+        problem = f"got {budget!r}, a {type(budget).__name__}"
+    elif isinstance(budget, int):
+        problem = f"{budget} is negative" if budget < 0 else ""
+    else:
+        problem = "" if 0 <= budget <= 1 else f"{budget!r} is no fraction from 0.0 to 1.0"
+    if problem:
+        raise BudgetError(
+            f"memory_budget: {problem}; give an int of bytes, a float from 0.0 (the least peak "
+            f"found) to 1.0 (that of saving everything), or None"
+        )
 
-    def fetch(value: Value) -> Value:
-        nonlocal next_id
-        stack = [value]
-        while stack:
-            top = stack[-1]
-            if top.id in new or at_hand(top):
-                stack.pop()
-                continue
-            node = forward[top.id]
-            missing = [v for v in node.inputs if v.id not in new and not at_hand(v)]
-            if missing:
-                stack += reversed(missing)
-                continue
-            stack.pop()
-            results = tuple(Value(next_id + i, r.type) for i, r in enumerate(node.results))
-            next_id += len(results)
-            later.append(
-                replace(
-                    node,
-                    inputs=tuple(new.get(v.id, v) for v in node.inputs),
-                    results=results,
-                    phase="backward",
-                    origin=(*node.origin, Origin("recompute-of", node.results[0].id)),
-                )
-            )
-            new.update((old.id, r) for old, r in zip(node.results, results, strict=True))
-        return new.get(value.id, value)
 
-    for node in program.nodes:
-        if node.phase in (None, "forward"):
-            (later if later else ahead).append(node)
-            continue
-        inputs = tuple(fetch(v) for v in node.inputs)
-        later.append(node if inputs == node.inputs else replace(node, inputs=inputs))
-    outputs = [
-        replace(o, value=fetch(o.value)) if o.role == "gradient" else o for o in program.outputs
+# ---- candidates ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A choice, with the program it gives and the figures of running that."""
+
+    name: str
+    graph: SplitGraph
+    choice: Choice
+
+    @cached_property
+    def program(self) -> Program:
+        return rematerialize(self.graph, self.choice)
+
+    @cached_property
+    def peak(self) -> int:
+        """Planned peak in bytes, after scheduling and planning as the pipeline will."""
+        return planned_peak(plan(schedule(self.program)))
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of the whole step."""
+        return self.graph.step.seconds + self.choice.cost.seconds
+
+
+def _choose(
+    graph: SplitGraph, strategy: Strategy, budget: int | float | None, slack: float
+) -> tuple[list[Candidate], Candidate, str]:
+    """All candidates looked at, the one taken, and the reason code."""
+    save_all = Candidate("save_all", graph, graph.save_all())
+    if budget is None and strategy == "save_all":
+        return [save_all], save_all, "strategy"
+    if budget is None and strategy == "recompute_all":
+        chosen = Candidate("recompute_all", graph, graph.recompute_all())
+        return [chosen], chosen, "strategy"
+    if callable(strategy):
+        chosen = Candidate("function", graph, graph.choice(_roots(graph, strategy)))
+        if budget is not None:
+            _keeps(budget, [save_all, chosen])
+        return [chosen], chosen, "strategy"
+    fastest = graph.step.seconds
+    limit = math.inf if budget is not None else slack * fastest
+    candidates = [save_all]
+    candidates += [
+        Candidate("min_cut", graph, c)
+        for c in graph.hull(CUTS, limit)
+        if c.saved != save_all.choice.saved and c.cost.seconds <= limit
     ]
-    outputs += [Output(v, "saved") for v in sorted(kept.values(), key=lambda v: v.id)]
-    nodes = live_nodes([*ahead, *later], [o.value for o in outputs])
-    return program.replace(
-        stage="partition", nodes=tuple(nodes), outputs=tuple(outputs), next_id=next_id
+    if budget is not None:
+        return candidates, _keeps(budget, candidates), "budget"
+    return candidates, min(candidates, key=lambda c: (c.peak, c.seconds)), "least-peak"
+
+
+def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> set[int]:
+    ids = set(strategy(graph.program))
+    unknown = ids - set(graph.program.values)
+    if unknown:
+        raise ValueError(f"partition: the strategy saves {sorted(unknown)}, which are no values")
+    return {graph.storages.root[id_] for id_ in ids}
+
+
+def _keeps(budget: int | float, candidates: list[Candidate]) -> Candidate:
+    """The fastest candidate within the budget."""
+    least = min(c.peak for c in candidates)
+    most = candidates[0].peak
+    limit = budget if isinstance(budget, int) else least + budget * (most - least)
+    within = [c for c in candidates if c.peak <= limit]
+    if not within:
+        raise BudgetError(
+            f"memory_budget={budget}: no plan found keeps it; the least planned peak found is "
+            f"{least} bytes (saving everything takes {most})"
+        )
+    return min(within, key=lambda c: (c.seconds, c.peak))
+
+
+# ---- the record ---------------------------------------------------------------------------------
+
+
+def _summary(
+    candidates: list[Candidate],
+    chosen: Candidate,
+    strategy: Strategy,
+    budget: int | float | None,
+    reason: str,
+) -> Decision:
+    alternatives = tuple(
+        {
+            "name": c.name,
+            "saved_bytes": c.choice.bytes,
+            "planned_peak": c.peak,
+            "extra_flops": c.choice.cost.flops,
+            "extra_seconds": c.choice.cost.seconds,
+            "chosen": c is chosen,
+        }
+        for c in candidates
     )
+    numbers: dict[str, float] = {
+        "saved_bytes": chosen.choice.bytes,
+        "planned_peak": chosen.peak,
+        "extra_flops": chosen.choice.cost.flops,
+        "extra_seconds": chosen.choice.cost.seconds,
+        "step_seconds": chosen.seconds,
+    }
+    if budget is not None:
+        numbers["budget"] = budget
+    name = strategy if isinstance(strategy, str) else "function"
+    return Decision("partition", None, name, reason, numbers, alternatives)
+
+
+def explain(graph: SplitGraph, choice: Choice, reason: str) -> list[Decision]:
+    """One decision for each storage that the backward reads or computes again."""
+    found = []
+    for id_ in graph.nodes:
+        if id_ in choice.saved:
+            flip = graph.cost_of_recomputing(choice, id_)
+            code = "overwritten" if graph.nodes[id_] is None else reason
+            numbers = _numbers(graph.size[id_], flip.flops, flip.seconds)
+            found.append(Decision("save", id_, "save", code, numbers))
+        elif id_ in choice.recomputed:
+            own, flip = graph.cost[id_], graph.cost_of_saving(choice, id_)
+            code = reason if own.seconds else "runs-once"
+            numbers = {
+                **_numbers(graph.size[id_], own.flops, own.seconds),
+                "flip_seconds": -flip.seconds,
+                "flip_bytes": graph.size[id_],
+            }
+            found.append(Decision("recompute", id_, "recompute", code, numbers))
+    return found
+
+
+def _numbers(nbytes: int, flops: int, seconds: float) -> Mapping[str, float]:
+    return {"bytes": nbytes, "flops": flops, "seconds": seconds}

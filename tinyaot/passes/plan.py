@@ -10,13 +10,13 @@ of Pisarchyk and Lee, "Efficient memory management for deep neural net inference
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from tinyaot.ir import Node, Output, Phase, Place, Plan, Program, Value
+from tinyaot.ir import Node, Phase, Place, Plan, Program, Value
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
 from tinyaot.record import Decision
@@ -38,8 +38,8 @@ def plan(program: Program, *, log: list[Decision] | None = None) -> Program:
         %4: f32[64,32] = exp(%3)         ->     place %4 arena offset=0     bytes=8192 root=%3
         %5: f32[64,1] = sum(%4) {axes=[1]}      place %5 arena offset=8192  bytes=256  root=%5
 
-    What to look at: `root` (%4 is computed in %3's bytes), offsets that repeat, and the bound
-    `lower_bound` beside the arena's size.
+    What to look at: `root` (%4 is computed in %3's bytes), offsets that repeat, and in the record
+    the lower bound beside the planned peak.
     """
     program = give_homes(program)
     planner = _Planner(program)
@@ -49,64 +49,6 @@ def plan(program: Program, *, log: list[Decision] | None = None) -> Program:
     if log is not None:
         log += planner.decisions()
     return result
-
-
-# ---- the figures --------------------------------------------------------------------------------
-
-
-def _extent(places: Iterable[Place], space: str) -> int:
-    return max((p.offset + p.nbytes for p in places if p.space == space), default=0)
-
-
-def saved_bytes(program: Program) -> int:
-    """Bytes of the block of saved values that a forward half hands to its backward."""
-    return _extent(_planned(program).places.values(), "saved")
-
-
-def output_bytes(program: Program) -> int:
-    """Bytes of fresh memory a call gives to the caller."""
-    roots = {p.root: p.nbytes for p in _planned(program).places.values() if p.space == "output"}
-    return sum(roots.values())
-
-
-def scratch_bytes(program: Program) -> int:
-    """The most bytes that a node allocates beside its result while it runs."""
-    return max((_scratch(n) for n in program.nodes), default=0)
-
-
-def planned_peak(program: Program) -> int:
-    """Bytes beyond the inputs: arena, saved block, outputs and scratch."""
-    return (
-        _planned(program).arena
-        + saved_bytes(program)
-        + output_bytes(program)
-        + scratch_bytes(program)
-    )
-
-
-def lower_bound(program: Program) -> int:
-    """The most bytes of arena storages alive at one node: no placement has a smaller arena."""
-    change = [0] * (len(program.nodes) + 1)
-    slots = {p.root: p for p in _planned(program).places.values() if p.space == "arena"}
-    for p in slots.values():
-        change[p.first] += p.nbytes
-        change[p.last + 1] -= p.nbytes
-    alive = most = 0
-    for c in change:
-        alive += c
-        most = max(most, alive)
-    return most
-
-
-def _planned(program: Program) -> Plan:
-    if program.plan is None:
-        raise ValueError(f"{program.name} has no memory plan: run the pass `plan` first")
-    return program.plan
-
-
-def _scratch(node: Node) -> int:
-    types = [v.type for v in node.inputs]
-    return sum(TABLE[node.op].scratch(types, r.type, node.attrs) for r in node.results)
 
 
 # ---- homes: where outputs have to be ------------------------------------------------------------
@@ -127,7 +69,7 @@ def give_homes(program: Program) -> Program:
 
 
 class _Editor:
-    """Collects copies for the beginning and the end of the forward (or only) and the backward."""
+    """Collects copies: right behind what they copy, or at the end of a half."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -136,7 +78,7 @@ class _Editor:
         self.outputs = list(program.outputs)
         self.inputs = {i.value.id for i in program.inputs}
         self.next_id = program.next_id
-        self.early: list[Node] = []
+        self.early: dict[int, list[Node]] = {}  # by the value that is copied
         self.late: dict[bool, list[Node]] = {False: [], True: []}  # by: in the backward half
 
     def root(self, value: Value) -> int:
@@ -153,7 +95,7 @@ class _Editor:
         self.next_id += 1
         node = Node("copy", (value,), (fresh,), {}, phase, producer.loc if producer else None)
         if early and not cotangent:
-            self.early.append(node)
+            self.early.setdefault(value.id, []).append(node)
         else:
             self.late[self.joint and phase == "backward"].append(node)
         return fresh
@@ -184,9 +126,9 @@ class _Editor:
         # Whoever else gives such a value to the caller cannot give it the input's own buffer.
         owned = {self.outputs[at].value.id for at, o in mutated}
         for position, output in enumerate(self.outputs):
-            if output.role in ("user", "gradient") and output.value.id in self.storages.root:
-                if self.root(output.value) in owned:
-                    self.give(position, self.copy(output.value))
+            known = output.value.id in self.storages.root
+            if output.role in ("user", "gradient") and known and self.root(output.value) in owned:
+                self.give(position, self.copy(output.value))
 
     def copy_shared_gradients(self) -> None:
         taken = {
@@ -205,7 +147,10 @@ class _Editor:
             taken.add(root)
 
     def _program_so_far(self) -> Program:
-        nodes = [*self.early, *self.program.nodes]
+        nodes = [n for i in self.program.inputs for n in self.early.get(i.value.id, ())]
+        for node in self.program.nodes:
+            nodes.append(node)
+            nodes += [n for r in node.results for n in self.early.get(r.id, ())]
         for backward in (False, True):
             at = _end_of_half(nodes, self.joint, backward)
             nodes[at:at] = self.late[backward]
@@ -369,11 +314,12 @@ class _Planner:
             slot = self.slot_of[root]
             if slot.content != root or not may_write_over(node, root, self.storages):
                 continue
-            if slot.space == "arena" and slot.last == at:
+            if slot.last != at:
+                continue
+            if slot.space == "arena":
                 return slot
-            if slot.space == "input" and slot.last == at and home is None:
-                if self._fits_before_update(slot.root, result):
-                    return slot
+            if slot.space == "input" and home is None and self._fits_before_update(slot.root, result):
+                return slot
         return None
 
     def _fits_before_update(self, id_: int, result: Value) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from tinyaot.ir import Node, Program
-from tinyaot.passes.plan import in_place_updates, plan, planned_peak
+from tinyaot.ir import Program
+from tinyaot.memory import planned_peak
+from tinyaot.passes.plan import plan
 from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
 from tinyaot.record import Decision
 
@@ -159,7 +160,7 @@ class _Dependences:
         heapq.heapify(heap)
         order = []
         while heap:
-            half, key, at = heapq.heappop(heap)
+            _, key, at = heapq.heappop(heap)
             if done[at] or key != growth(at):
                 continue  # an older entry; the right one is in the heap
             done[at] = True
@@ -191,7 +192,7 @@ class _Dependences:
         heapq.heapify(heap)
         order = []
         while heap:
-            half, key, at = heapq.heappop(heap)
+            _, key, at = heapq.heappop(heap)
             at = -at
             if done[at] or key != growth(at):
                 continue
@@ -212,8 +213,10 @@ class _Dependences:
 
     def _just_in_time(self, order: list[int]) -> list[int]:
         """The same order with leaves and views moved to just before their first reader."""
+        given = {o.value.id for o in self.program.outputs}
         lazy = [
-            self.storages.is_view(n) or not (n.inputs or self._is_given(n)) for n in self.nodes
+            (self.storages.is_view(n) or not n.inputs) and n.results[0].id not in given
+            for n in self.nodes
         ]
         emitted = [False] * len(self.nodes)
         result: list[int] = []
@@ -231,12 +234,8 @@ class _Dependences:
                     emitted[top] = True
                     result.append(top)
 
-        for at in order:
-            if not lazy[at]:
+        for half in (0, 1):
+            mine = [at for at in order if self.half(at) == half]
+            for at in (*(at for at in mine if not lazy[at]), *mine):
                 emit(at)
-        for at in order:
-            emit(at)
         return result
-
-    def _is_given(self, node: Node) -> bool:
-        return any(o.value == r for o in self.program.outputs for r in node.results)

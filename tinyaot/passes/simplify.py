@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tinyaot.errors import VerifyError
-from tinyaot.ir import STAGES, Node, Origin, Program, Value, live_nodes, substitute
+from tinyaot.errors import ParseError, VerifyError
+from tinyaot.ir import PHASES, STAGES, Node, Origin, Program, Value, live_nodes, substitute
 from tinyaot.ops.core import TABLE
 from tinyaot.passes import view_identities as _  # noqa: F401  enters its rules in the table
 from tinyaot.passes.apart import keep_apart
@@ -54,17 +54,20 @@ def simplify(
     another with one would add the other's gradient to it. From partition on it does not merge
     across phases: a value of the forward is there in the backward only if it was saved.
 
-    Raises VerifyError for a program with writes, and for an unknown group.
+    Raises VerifyError for a program with writes, ParseError for an unknown group.
     """
     groups = frozenset(ALL_GROUPS if rules is None else rules)
     unknown = groups.difference(ALL_GROUPS)
     if unknown:
-        raise VerifyError(
+        raise ParseError(
             f"simplify: no such rules: {', '.join(sorted(unknown))}; "
             f"there are {', '.join(ALL_GROUPS)}"
         )
+    nodes = list(program.nodes)
+    if "dce" in groups:
+        nodes = live_nodes(nodes, (o.value for o in program.outputs))
     work = _Simplifier(program, groups, log)
-    for node in program.nodes:
+    for node in nodes:
         work.add(node)
     outputs = tuple(replace(o, value=work.current(o.value)) for o in program.outputs)
     nodes = work.nodes
@@ -92,14 +95,16 @@ class _Simplifier:
         self.cse = "cse" in groups
         self.by_phase = STAGES.index(program.stage) >= STAGES.index("partition")
         self.rules = {op: [r for r in found if r.group in groups] for op, found in RULES.items()}
-        self.producers: dict[int, Node] = {}
+        self.place: dict[int, int] = {}  # where in `nodes` a value is made
         self.known: dict[Any, Value] = {}  # by expression
         self.new: dict[int, Value] = {}  # what stands for a value that is no longer made
         self.pinned: set[int] = set()  # what grad nodes differentiate by
         self.near: Node | None = None  # the node being rewritten
         for node in program.nodes:
             if node.op == "write":
-                raise VerifyError("simplify: a program with writes is not pure; functionalize first")
+                raise VerifyError(
+                    "simplify: a program with writes is not pure; functionalize first"
+                )
             if node.op == "grad":
                 wrt = node.inputs[len(node.inputs) - int(node.attrs["wrt"]) :]
                 self.pinned.update(v.id for v in wrt)
@@ -107,7 +112,8 @@ class _Simplifier:
     # ---- what rules ask for ---------------------------------------------------------------------
 
     def producer(self, value: Value) -> Node | None:
-        return self.producers.get(value.id)
+        at = self.place.get(value.id)
+        return self.nodes[at] if at is not None else None
 
     def make(self, op: str, *operands: Value, **attrs: Any) -> Value:
         near = self.near
@@ -116,7 +122,7 @@ class _Simplifier:
         result = Value(self.next_id, type_)
         self.next_id += 1
         origin = (Origin("simplified", near.results[0].id),)
-        self.add(replace(near, op=op, inputs=operands, results=(result,), attrs=attrs, origin=origin))
+        self.add(Node(op, operands, (result,), attrs, near.phase, near.loc, origin))
         self.near = near
         return self.current(result)
 
@@ -147,10 +153,21 @@ class _Simplifier:
             known = self.known.setdefault(key, node.result)
             if known.id != node.result.id:
                 self._note(node, known, "cse")
+                self._advance(known, node)
                 self.new[node.result.id] = known
                 return
-        self.producers[node.result.id] = node
+        self.place[node.result.id] = len(self.nodes)
         self.nodes.append(node)
+
+    def _advance(self, value: Value, node: Node) -> None:
+        """A value that stands for an earlier phase's, too, belongs to that phase. (Its operands do:
+        they are those of the node that it stands for.)"""
+        at = self.place[value.id]
+        made = self.nodes[at]
+        if made.phase is None or node.phase is None:
+            return
+        if PHASES.index(node.phase) < PHASES.index(made.phase):
+            self.nodes[at] = replace(made, phase=node.phase)
 
     def _rewrite(self, node: Node) -> Node | Value | None:
         rule: Rule

@@ -19,7 +19,7 @@ from tinyaot.passes.identities import (
     rule,
     scalar,
 )
-from tinyaot.shapes import Shape, slice_sizes
+from tinyaot.shapes import Shape
 
 Ranges: TypeAlias = tuple[range, ...]  # the indices that a slice takes of each axis
 
@@ -238,7 +238,7 @@ def scatter_into_place(node: Node, graph: Graph) -> Rewritten:
     return base if taken.inputs[0].id == base.id and _place(taken) == _place(node) else None
 
 
-# ---- sums of pieces: the backward of splits and writes --------------------------------------------
+# ---- sums of pieces: the backward of splits and writes ------------------------------------------
 
 
 class Pieces(NamedTuple):
@@ -286,7 +286,7 @@ def sum_of_complements(node: Node, graph: Graph) -> Rewritten:
     """One place of x cleared, and that place alone filled by v: x with v in place, plus 0.0."""
     for cleared, filled in (node.inputs, node.inputs[::-1]):
         a, b = graph.producer(cleared), graph.producer(filled)
-        if a is None or b is None or not a.op == b.op or not a.op.endswith("_scatter"):
+        if a is None or b is None or a.op != b.op or not a.op.endswith("_scatter"):
             continue
         if _place(a) != _place(b):
             continue

@@ -1,0 +1,83 @@
+"""The README keeps its word: its commands, its program and its map are those of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+def test_two_commands_of_one_line_each() -> None:
+    commands = blocks("sh")
+    assert len(commands) == 2
+    for command in commands:
+        assert command.count("\n") == 1 and command.startswith("python3 -m venv .venv && ")
+    assert commands[0].strip().endswith("tinyaot compare")
+    assert commands[1].strip().endswith("pytest")
+
+
+def test_ci_runs_exactly_the_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    assert blocks("sh")[1] in script.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_the_program_runs(tmp_path: Path) -> None:
+    (program,) = blocks("python")
+    file = tmp_path / "program.py"
+    file.write_text(program, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "@ partition" in done.stdout
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\| (`\S+/.*?) \| ", README, re.M))
+def test_the_map_names_what_is_there(line: str) -> None:
+    folder = ROOT
+    for name in re.findall(r"`(.*?)`", line):
+        # the first name of a line carries the folder, later ones may leave it out
+        path = ROOT / name if (ROOT / name).exists() else folder / name
+        assert path.exists(), name
+        if name.startswith("tinyaot/"):
+            folder = ROOT / "tinyaot"
+
+
+def test_the_variables_are_read() -> None:
+    code = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "tinyaot").rglob("*.py"))
+    named = re.findall(r"^\| `(TINYAOT_\w+)", README, re.M)
+    assert named and all(f'"{name}"' in code for name in named)
+
+
+def test_the_commands_exist() -> None:
+    from tinyaot.cli import build_parser
+
+    usage = build_parser().format_help()
+    named = re.findall(r"^\| `tinyaot (\w+)", README, re.M)
+    assert named and all(re.search(rf"^ +{name} ", usage, re.M) for name in named)
+
+
+def test_pictures_and_links_are_there() -> None:
+    for target in re.findall(r"\]\((?!http)(.*?)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_package_is_installed() -> None:
+    """A folder that pyproject.toml does not list is missing from a plain install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found = {
+        ".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "tinyaot").rglob("__init__.py")
+    }
+    assert set(project["tool"]["setuptools"]["packages"]) == found | {"tinyaot.viz"}

@@ -1,0 +1,260 @@
+"""Views: other shapes of the same memory.
+
+A view is a chain of the primitives slice, permute, reshape, broadcast and diagonal; a write through
+it reaches the tensor it was taken of. Whether a reshape can be a view depends on strides alone
+(`reshape_geometry`), in eager and traced code alike.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from tinyaot import ops
+from tinyaot.errors import DTypeError, ShapeError
+from tinyaot.functions.operands import as_tensor, dims_of, numpy_names
+from tinyaot.shapes import (
+    Shape,
+    normalize_axes,
+    normalize_axis,
+    normalize_shape,
+    reshape_geometry,
+)
+from tinyaot.tensor import Tensor
+
+# ---- the same elements in another shape ---------------------------------------------------------
+
+
+def reshape(x: Any, *shape: Any) -> Tensor:
+    """x's elements, in row-major order, in `shape` (one size may be -1).
+
+    A view where x's strides allow one, otherwise a copy. ShapeError if the sizes do not fit.
+    """
+    x = as_tensor("reshape", x)
+    return reshaped(x, _target("reshape", x, shape))
+
+
+def view(x: Any, *shape: Any) -> Tensor:
+    """`reshape` that is always a view; ShapeError where the strides forbid one."""
+    x = as_tensor("view", x)
+    target = _target("view", x, shape)
+    if reshape_geometry(x._geometry, target) is None:
+        raise ShapeError(
+            f"view: shape {x.shape} with these strides cannot be seen as {target} without a copy; "
+            f"use reshape, or contiguous() first"
+        )
+    return ops.reshape(x, shape=target)
+
+
+def _target(op: str, x: Tensor, shape: tuple[Any, ...]) -> Shape:
+    sizes = dims_of(shape)
+    try:
+        sizes = tuple(operator.index(n) for n in sizes)
+    except TypeError:
+        raise DTypeError(f"{op}: sizes must be ints, got {sizes}") from None
+    try:
+        return normalize_shape(op, sizes, x.size)
+    except ShapeError:
+        raise ShapeError(
+            f"{op}: a tensor of shape {x.shape} ({x.size} elements) does not fit into {sizes}; the "
+            f"product of the sizes must stay the same, and one may be -1"
+        ) from None
+
+
+def reshaped(x: Tensor, shape: Shape) -> Tensor:
+    """x in a shape known to fit, as a view or through a copy."""
+    if reshape_geometry(x._geometry, shape) is None:
+        x = ops.copy(x)
+    return ops.reshape(x, shape=shape)
+
+
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The dims from `start_dim` to `end_dim` as one; a view where strides allow."""
+    x = as_tensor("flatten", x)
+    first = normalize_axis("flatten", start_dim, x.ndim)
+    last = normalize_axis("flatten", end_dim, x.ndim)
+    if first > last:
+        raise ShapeError(
+            f"flatten: start_dim {start_dim} lies after end_dim {end_dim} in {x.shape}"
+        )
+    middle = math.prod(x.shape[first : last + 1])
+    return reshaped(x, (*x.shape[:first], middle, *x.shape[last + 1 :]))
+
+
+@numpy_names
+def squeeze(x: Any, dim: Any = None) -> Tensor:
+    """A view without the dims of size 1: all of them, or those in `dim` that have size 1."""
+    x = as_tensor("squeeze", x)
+    axes = normalize_axes("squeeze", dim, x.ndim)
+    return ops.reshape(x, shape=tuple(n for a, n in enumerate(x.shape) if n != 1 or a not in axes))
+
+
+@numpy_names
+def unsqueeze(x: Any, dim: int) -> Tensor:
+    """A view with a new dim of size 1 at position `dim`."""
+    x = as_tensor("unsqueeze", x)
+    axis = normalize_axis("unsqueeze", dim, x.ndim + 1)
+    return ops.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+# ---- order of the dims --------------------------------------------------------------------------
+
+
+def transpose(x: Any, dim0: int, dim1: int) -> Tensor:
+    """A view with two dims exchanged."""
+    x = as_tensor("transpose", x)
+    a = normalize_axis("transpose", dim0, x.ndim)
+    b = normalize_axis("transpose", dim1, x.ndim)
+    perm = list(range(x.ndim))
+    if perm:
+        perm[a], perm[b] = b, a
+    return ops.permute(x, perm=tuple(perm))
+
+
+def permute(x: Any, *dims: Any) -> Tensor:
+    """A view with the dims in the order given."""
+    x = as_tensor("permute", x)
+    order = dims_of(dims)
+    perm = tuple(normalize_axis("permute", d, x.ndim) for d in order)
+    if sorted(perm) != list(range(x.ndim)):
+        raise ShapeError(
+            f"permute: {order} does not name each of the {x.ndim} dims of {x.shape} exactly once"
+        )
+    return ops.permute(x, perm=perm)
+
+
+@numpy_names
+def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+    """A view with the dims `source` (an int or several) moved to `destination`."""
+    x = as_tensor("movedim", x)
+    from_ = [normalize_axis("movedim", d, x.ndim) for d in several(source)]
+    to = [normalize_axis("movedim", d, x.ndim) for d in several(destination)]
+    if len(from_) != len(to) or len(set(from_)) != len(from_) or len(set(to)) != len(to):
+        raise ShapeError(f"movedim: {source} to {destination} is no one-to-one move")
+    perm = [a for a in range(x.ndim) if a not in from_]
+    for position, axis in sorted(zip(to, from_)):
+        perm.insert(position, axis)
+    return ops.permute(x, perm=tuple(perm))
+
+
+def several(dim: Any) -> Sequence[Any]:
+    """One dim, or several, as a sequence."""
+    return dim if isinstance(dim, (tuple, list)) else (dim,)
+
+
+def reversed_dims(x: Tensor) -> Tensor:
+    """A view with the dims in reverse order: `.T`."""
+    return ops.permute(x, perm=tuple(range(x.ndim))[::-1])
+
+
+def matrix_transpose(x: Tensor) -> Tensor:
+    """A view with the last two dims exchanged: `.mT`."""
+    if x.ndim < 2:
+        raise ShapeError(f"mT: shape {x.shape} has no two dims to exchange")
+    return transpose(x, -2, -1)
+
+
+# ---- repeated elements --------------------------------------------------------------------------
+
+
+def broadcast_to(x: Any, *shape: Any) -> Tensor:
+    """A view of `shape` in which dims of size 1, and new leading ones, repeat x (stride 0).
+
+    It cannot be written to where it repeats. ShapeError if x does not broadcast to `shape`.
+    """
+    return _expanded("broadcast_to", as_tensor("broadcast_to", x), dims_of(shape))
+
+
+def expand(x: Any, *sizes: Any) -> Tensor:
+    """`broadcast_to`, where a size of -1 keeps x's own."""
+    x, sizes = as_tensor("expand", x), dims_of(sizes)
+    lead = len(sizes) - x.ndim
+    kept = tuple(x.shape[a - lead] if n == -1 and a >= lead else n for a, n in enumerate(sizes))
+    return _expanded("expand", x, kept)
+
+
+def _expanded(op: str, x: Tensor, shape: tuple[Any, ...]) -> Tensor:
+    shape = tuple(operator.index(n) for n in shape)
+    lead = len(shape) - x.ndim
+    fits = lead >= 0 and all(have in (1, want) for have, want in zip(x.shape, shape[lead:]))
+    if not fits or any(n < 0 for n in shape):
+        raise ShapeError(
+            f"{op}: shape {x.shape} does not broadcast to {shape}: aligned from the right, each "
+            f"size must be equal or 1; unsqueeze or reshape it first"
+        )
+    if x.shape == shape[lead:] and all(n == 1 for n in shape[:lead]):
+        return ops.reshape(x, shape=shape)  # nothing repeats, so it can be written to
+    return ops.broadcast(x, shape=shape)
+
+
+# ---- parts --------------------------------------------------------------------------------------
+
+
+def part(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
+    """A view of some of the elements along an axis, normalised as `slice.indices` gives it."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return ops.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+
+@numpy_names
+def split(x: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`: of `split_size` elements each (the last may be
+    smaller), or of the sizes in a list, whose sum must be the dim's size."""
+    x = as_tensor("split", x)
+    axis = real_axis("split", x, dim)
+    size = x.shape[axis]
+    if isinstance(split_size, (tuple, list)):
+        sizes = [operator.index(n) for n in split_size]
+        if sum(sizes) != size or any(n < 0 for n in sizes):
+            raise ShapeError(
+                f"split: sizes {tuple(sizes)} do not add up to {size}, the size of dim {dim} of "
+                f"shape {x.shape}"
+            )
+    else:
+        step = operator.index(split_size)
+        if step <= 0:
+            raise ShapeError(f"split: the size of a part must be positive, got {step}")
+        sizes = [min(step, size - at) for at in range(0, size, step)] or [0]
+    parts, at = [], 0
+    for n in sizes:
+        parts.append(part(x, axis, at, at + n))
+        at += n
+    return tuple(parts)
+
+
+@numpy_names
+def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
+    x = as_tensor("chunk", x)
+    if chunks <= 0:
+        raise ShapeError(f"chunk: the number of chunks must be positive, got {chunks}")
+    size = x.shape[real_axis("chunk", x, dim)]
+    return split(x, -(-size // chunks) or 1, dim)
+
+
+@numpy_names
+def unbind(x: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """A view of each element along `dim`, without that dim."""
+    x = as_tensor("unbind", x)
+    axis = real_axis("unbind", x, dim)
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    return tuple(ops.reshape(part(x, axis, i, i + 1), shape=shape) for i in range(x.shape[axis]))
+
+
+def real_axis(op: str, x: Tensor, dim: Any) -> int:
+    """`dim` as an axis from 0; ShapeError for a tensor without dims."""
+    if x.ndim == 0:
+        raise ShapeError(f"{op}: a tensor without dims has no parts; reshape it to (1,) first")
+    return normalize_axis(op, dim, x.ndim)
+
+
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A view of the diagonal of two dims, as the last dim; `offset` > 0 lies above it."""
+    x = as_tensor("diagonal", x)
+    a, b = normalize_axis("diagonal", dim1, x.ndim), normalize_axis("diagonal", dim2, x.ndim)
+    if a == b or x.ndim < 2:
+        raise ShapeError(f"diagonal: needs two different dims of {x.shape}, got {dim1} and {dim2}")
+    return ops.diagonal(x, offset=operator.index(offset), axis1=a, axis2=b)

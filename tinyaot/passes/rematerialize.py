@@ -1,0 +1,120 @@
+"""Rewrite a program to a choice of what to save: the backward gets clones of the rest.
+
+A clone stands just before the first node that reads it, has the phase `backward` and the origin
+`recompute-of`, and the attributes of the original: a random node draws the same numbers again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinyaot.ir import Node, Origin, Output, Program, Value, live_nodes
+from tinyaot.passes.splitgraph import Choice, SplitGraph
+from tinyaot.passes.storage import is_constant
+
+
+def rematerialize(graph: SplitGraph, choice: Choice) -> Program:
+    """The program in which the backward reads what is saved and computes the rest again.
+
+    The backward half of a joint program reads inputs, cotangents and saved outputs, so it also
+    gets clones of views and constants, which cost nothing, and the forward half gives `saved`
+    outputs.
+    """
+    work = _Rewrite(graph, choice)
+    for node in graph.program.nodes:
+        work.take(node)
+    return work.finish()
+
+
+class _Rewrite:
+    def __init__(self, graph: SplitGraph, choice: Choice) -> None:
+        self.graph, self.choice = graph, choice
+        self.root = graph.storages.root
+        self.next_id = graph.program.next_id
+        self.nodes: list[Node] = []
+        self.copies: list[Node] = []
+        self.new: dict[int, Value] = {}  # forward value -> what the backward reads in its stead
+        self.saved: dict[int, Value] = {}  # outputs of a joint program's forward half
+        for entry in graph.program.inputs:
+            if entry.value.id in choice.saved:
+                self._keep_old_value(entry.value)
+
+    def _fresh(self, old: Value) -> Value:
+        self.next_id += 1
+        return Value(self.next_id - 1, old.type)
+
+    def _keep_old_value(self, value: Value) -> None:
+        """An input that will be overwritten cannot be saved by reference."""
+        copy = self._fresh(value)
+        self.copies.append(Node("copy", (value,), (copy,), {}, "forward"))
+        self.new[value.id] = self.saved[copy.id] = copy
+
+    def take(self, node: Node) -> None:
+        """The next node of the program."""
+        if node.phase not in (None, "forward"):
+            inputs = tuple(self._at_hand(v) for v in node.inputs)
+            if inputs != node.inputs:
+                node = replace(node, inputs=inputs)
+        self.nodes.append(node)
+
+    def _is_at_hand(self, value: Value) -> bool:
+        """Whether the backward can read the value itself."""
+        graph = self.graph
+        if value.id not in graph.forward:
+            return True
+        id_ = self.root[value.id]
+        if graph.joint:
+            stays = value.id == id_ and (id_ in self.choice.saved or id_ in graph.free)
+            if stays and not is_constant(graph.forward[id_]):
+                self.saved[id_] = value
+                return True
+            return False
+        if id_ in self.choice.saved or id_ in graph.free:
+            return True
+        node = graph.forward.get(id_)
+        return node is None or is_constant(node)
+
+    def _at_hand(self, value: Value) -> Value:
+        """What the backward reads for `value`; clones what is missing, operands first."""
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if top.id in self.new or self._is_at_hand(top):
+                stack.pop()
+                continue
+            node = self.graph.forward[top.id]
+            missing = [v for v in node.inputs if not (v.id in self.new or self._is_at_hand(v))]
+            if missing:
+                stack += reversed(missing)
+            else:
+                stack.pop()
+                self._clone(node)
+        return self.new.get(value.id, value)
+
+    def _clone(self, node: Node) -> None:
+        results = tuple(self._fresh(r) for r in node.results)
+        origin = Origin("recompute-of", node.results[0].id)
+        self.nodes.append(
+            replace(
+                node,
+                inputs=tuple(self.new.get(v.id, v) for v in node.inputs),
+                results=results,
+                phase="backward",
+                origin=(*node.origin, origin),
+            )
+        )
+        self.new.update((r.id, clone) for r, clone in zip(node.results, results, strict=True))
+
+    def finish(self) -> Program:
+        outputs = [
+            replace(o, value=self._at_hand(o.value)) if o.role == "gradient" else o
+            for o in self.graph.program.outputs
+        ]
+        outputs += [Output(v, "saved") for v in sorted(self.saved.values(), key=lambda v: v.id)]
+        nodes = live_nodes([*self.copies, *self.nodes], [o.value for o in outputs])
+        return self.graph.program.replace(
+            stage="partition",
+            nodes=tuple(nodes),
+            outputs=tuple(outputs),
+            next_id=self.next_id,
+        )

@@ -1,0 +1,245 @@
+"""The forward's graph with every value split in two, and its minimum cuts.
+
+The backward reads values of the forward. Each of them either stays in memory until then or is
+computed again from what does. Both have a price: bytes kept, and the cost of every node that has to
+run twice. In the flow network of a choice every storage v is an edge `v_in -> v_out`:
+
+    source --cost of computing v again--> v_in --price_per_byte * bytes--> v_out --inf--> u_in
+                                                                           v_out --inf--> sink
+
+`v_out -> u_in` if u is computed from v, `v_out -> sink` if the backward reads v. What is on the
+sink's side is at hand in the backward, so a cut edge `v_in -> v_out` saves v, and a cut edge
+`source -> v_in` computes it again, which its infinite edges allow only if all that it is computed
+from is at hand too. A minimum cut is the cheapest choice for `cost + price_per_byte * bytes`.
+
+torch's AOTAutograd has the same graph with infinite prices where it forbids recomputation (Horace
+He, "Min-cut optimal(*) recomputation (i.e. activation checkpointing) with AOTAutograd", 2022);
+finite prices make it the Lagrangian of the exact problem, chains included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tinyaot.cost import FREE, Cost, Rates, node_cost, total_cost
+from tinyaot.ir import Program, Value, live_nodes
+from tinyaot.passes.mincut import INFINITY, FlowNetwork
+from tinyaot.passes.storage import is_constant, is_joint, storages_of
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to save and, as it follows, what to compute again; ids are of storages.
+
+    `bytes` are those of the saved storages, `cost` is that of everything computed again, and
+    `price` the part of it that the objective counts."""
+
+    saved: frozenset[int]
+    recomputed: tuple[int, ...]
+    bytes: int
+    cost: Cost
+    price: float
+
+
+class SplitGraph:
+    """The forward storages that the backward may want, with their prices.
+
+    `nodes`: id -> the node that computes it, in program order, for every storage that the backward
+    reads, or would have to read to compute another one again; None for an input that is
+    overwritten before the backward runs (its old value can only be saved). What is at hand anyway
+    does not occur: inputs, outputs, constants.
+    """
+
+    def __init__(self, program: Program, objective: str, rates: Rates) -> None:
+        self.program = program
+        self.storages = storages_of(program)
+        self.joint = is_joint(program)
+        self.forward = {
+            r.id: n for n in program.nodes if n.phase in (None, "forward") for r in n.results
+        }
+        self.inputs = {i.value.id for i in program.inputs}
+        self.overwritten = self._overwritten()
+        root = self.storages.root
+        given = {root[o.value.id] for o in program.outputs_of("user", "mutated")}
+        self.free = (self.inputs | given) - self.overwritten
+        self.read = self._read_by_backward()
+        self.needs = self._needs()
+        order = [*(i.value.id for i in program.inputs), *self.forward]
+        self.nodes = {id_: self.forward.get(id_) for id_ in order if id_ in self.needs}
+        self.users: dict[int, list[int]] = {id_: [] for id_ in self.nodes}
+        for user in self.nodes:
+            for id_ in self.needs[user]:
+                self.users[id_].append(user)
+        self.size = {id_: program.values[id_].type.nbytes for id_ in self.nodes}
+        self._set_prices(objective, rates)
+
+    def _overwritten(self) -> set[int]:
+        """Inputs whose old value is lost between the halves of a joint program. In a whole step
+        the planner sees every read, and keeps the old value until the last."""
+        if not self.joint:
+            return set()
+        mutated = self.program.outputs_of("mutated")
+        return {o.of for o in mutated if o.of is not None and o.value.id != o.of}
+
+    def _read_by_backward(self) -> set[int]:
+        read: set[int] = set()
+        for node in self.program.nodes:
+            if node.phase not in (None, "forward"):
+                read.update(self.wanted(node.inputs))
+        read.update(self.wanted(o.value for o in self.program.outputs_of("gradient")))
+        return read
+
+    def _needs(self) -> dict[int, list[int]]:
+        """Of each storage in question, those that it is computed from."""
+        needs: dict[int, list[int]] = {}
+        stack = sorted(self.read)
+        while stack:
+            id_ = stack.pop()
+            if id_ not in needs:
+                node = self.forward.get(id_)
+                needs[id_] = self.wanted(node.inputs) if node else []
+                stack += needs[id_]
+        return needs
+
+    def wanted(self, values: Iterable[Value]) -> list[int]:
+        """The storages of `values` that are not at hand anyway."""
+        found: dict[int, None] = {}
+        for value in values:
+            id_ = self.storages.root[value.id]
+            node = self.forward.get(id_)
+            is_forward = node is not None or id_ in self.inputs
+            if is_forward and id_ not in self.free and not (node and is_constant(node)):
+                found[id_] = None
+        return list(found)
+
+    def _set_prices(self, objective: str, rates: Rates) -> None:
+        # A node that only the backward needs runs once, wherever that is.
+        given = [o.value for o in self.program.outputs_of("user", "mutated")]
+        forward = [n for n in self.program.nodes if n.phase in (None, "forward")]
+        runs_anyway = {r.id for n in live_nodes(forward, given) for r in n.results}
+        self.cost: dict[int, Cost] = {}
+        self.price: dict[int, float] = {}
+        for id_, node in self.nodes.items():
+            if node is None:
+                self.cost[id_], self.price[id_] = FREE, INFINITY
+                continue
+            cost = node_cost(node, rates) if id_ in runs_anyway else FREE
+            self.cost[id_] = cost
+            self.price[id_] = cost.seconds if objective == "time" else float(cost.flops)
+        self.total_price = sum(p for p in self.price.values() if p != INFINITY)
+        self.step = total_cost(self.program.nodes, rates)
+
+    # ---- choices ----
+
+    def choice(self, saved: Iterable[int]) -> Choice:
+        """The choice of saving (at most) these storages: those that nobody would read are left
+        out, those that cannot be computed again added."""
+        allowed, kept = set(saved), set()
+        again: dict[int, None] = {}
+        stack = sorted(self.read, reverse=True)
+        while stack:
+            id_ = stack.pop()
+            if id_ in again or id_ in kept:
+                continue
+            if id_ in allowed or self.nodes[id_] is None:
+                kept.add(id_)
+            else:
+                again[id_] = None
+                stack += self.needs[id_]
+        return Choice(
+            frozenset(kept),
+            tuple(id_ for id_ in self.nodes if id_ in again),
+            sum(self.size[id_] for id_ in kept),
+            sum((self.cost[id_] for id_ in again), FREE),
+            sum(self.price[id_] for id_ in again),
+        )
+
+    def save_all(self) -> Choice:
+        """Nothing is computed twice."""
+        return self.choice(self.read)
+
+    def recompute_all(self) -> Choice:
+        """Everything that can be is computed again."""
+        return self.choice(())
+
+    def network(self, price_per_byte: float) -> tuple[FlowNetwork, dict[int, int]]:
+        """The flow network at a price, and each storage's `in` node; its `out` is the next one.
+        The source and the sink are the last two."""
+        index = {id_: 2 * at for at, id_ in enumerate(self.nodes)}
+        source, sink = 2 * len(index), 2 * len(index) + 1
+        network = FlowNetwork(sink + 1)
+        for id_, at in index.items():
+            network.add_edge(source, at, self.price[id_])
+            network.add_edge(at, at + 1, price_per_byte * self.size[id_])
+            if id_ in self.read:
+                network.add_edge(at + 1, sink, INFINITY)
+            for need in self.needs[id_]:
+                network.add_edge(index[need] + 1, at, INFINITY)
+        return network, index
+
+    def cut(self, price_per_byte: float) -> Choice:
+        """The cheapest choice when a saved byte costs this much (in the objective's unit)."""
+        network, index = self.network(price_per_byte)
+        source, sink = 2 * len(index), 2 * len(index) + 1
+        network.maximum_flow(source, sink)
+        side = network.source_side(source)
+        return self.choice(id_ for id_, at in index.items() if side[at] and not side[at + 1])
+
+    def hull(self, cuts: int, most_seconds: float = INFINITY) -> list[Choice]:
+        """Corners of the lower convex hull of (bytes, price) over all choices, cheapest price
+        first, found by at most `cuts` minimum cuts. Between two corners a cut at the price of
+        their line either finds one below it or shows that there is none. Stretches that begin
+        with more than `most_seconds` of recomputation are not searched."""
+        bytes_ = sum(self.size.values())
+        if not bytes_ or not self.read:
+            return [self.save_all()]
+        unit = (self.total_price or 1.0) / bytes_
+        corners = [self.cut(unit * 1e-6), self.cut(unit * 1e6)]
+        cuts -= 2
+        todo = [(corners[0], corners[1])]
+        while todo and cuts > 0:
+            # The widest stretch first, so that a small number of cuts shows the whole curve.
+            todo.sort(key=lambda s: (s[0].bytes - s[1].bytes) * (s[1].price - s[0].price))
+            left, right = todo.pop()
+            if left.bytes <= right.bytes or left.price >= right.price:
+                continue
+            if left.cost.seconds > most_seconds:
+                continue
+            cuts -= 1
+            slope = (right.price - left.price) / (left.bytes - right.bytes)
+            found = self.cut(slope)
+            level = left.price + slope * left.bytes
+            if found.price + slope * found.bytes < level - 1e-9 * abs(level):
+                corners.append(found)
+                todo += [(left, found), (found, right)]
+        unique = {c.saved: c for c in corners}
+        return sorted(unique.values(), key=lambda c: (c.price, c.bytes))
+
+    # ---- what the flip of one decision would cost ----
+
+    def cost_of_recomputing(self, choice: Choice, id_: int) -> Cost:
+        """The cost added if a saved storage were computed again, with all that this takes."""
+        again, total, stack = set(choice.recomputed), FREE, [id_]
+        while stack:
+            at = stack.pop()
+            if at in again or (at in choice.saved and at != id_) or self.nodes[at] is None:
+                continue
+            again.add(at)
+            total = total + self.cost[at]
+            stack += self.needs[at]
+        return total
+
+    def cost_of_saving(self, choice: Choice, id_: int) -> Cost:
+        """The cost that goes away if a recomputed storage were saved: its own, and that of what
+        is computed again for it alone."""
+        again, total, stack = set(choice.recomputed), FREE, [id_]
+        while stack:
+            at = stack.pop()
+            needed = at in self.read or any(user in again for user in self.users[at])
+            if at not in again or (at != id_ and needed):
+                continue
+            again.discard(at)
+            total = total + self.cost[at]
+            stack += self.needs[at]
+        return total
