@@ -132,9 +132,16 @@ def random_program(seed: int, *, joint: bool, nodes: int = 25) -> Program:
         state = [grower.input(grower.shape(), "state") for _ in range(2)]
         twin = grower.input(tuple(state[0].shape), "state")
         grower.pool += [*arguments, *state, twin]
-        for _ in range(nodes):
+        early: list[Output] = []
+        for at in range(nodes):
             grower.grow()
-        outputs = _outputs(grower, state, twin, joint)
+            if joint and at == 3 and rng.random() < 0.5:
+                # An argument overwritten by the forward, its old and new value both read on.
+                old = arguments[0]
+                new = ops.sin(ops.mul(old, 2.0))
+                grower.pool += [old, new, ops.mul(old, new)]
+                early = [Output(new.value, "mutated", old.value.id, requires_grad=True)]
+        outputs = _outputs(grower, state, twin, joint) + early
     builder = grower.builder
     program = Program(
         f"random{seed}",

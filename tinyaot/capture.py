@@ -14,27 +14,36 @@ from typing import Any, Literal
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import TraceError
+from tinyaot.errors import MutationError, TraceError
 from tinyaot.ir import Output, Program
 from tinyaot.ops.core import mode, using
+from tinyaot.overlap import overlapping
 from tinyaot.state import Reach, Slot, find_reach
 from tinyaot.tape import reachable
-from tinyaot.tensor import Chain, Edge, Tensor
+from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import Lifted, Root, Traced, TraceEngine
 from tinyaot.tree import leaves, map_tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How to make one returned tensor: a program output, an input itself, or a view of either.
+    """How to make one returned tensor: a program output, an input or argument itself, or a view.
 
     `freed`: the backward inside the function used up its graph, so a later one raises.
     """
 
-    kind: Literal["output", "input"]
+    kind: Literal["output", "input", "argument"]
     index: int
     views: Chain = ()
     freed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor argument: the position of the input that it is, or is a view of."""
+
+    position: int
+    views: Chain = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +53,7 @@ class Capture:
     program: Program
     inputs: list[Lifted]
     slots: dict[int, Slot]  # position of an input -> the place in reach that holds it
-    arguments: list[int]  # positions of the tensor arguments, in call order
+    arguments: list[Argument]  # the tensor arguments, in call order
     results: list[Result]
     tree: Any  # the returned containers, with positions in `results` wrapped in Ref
     rebinds: list[tuple[Slot, int]]  # attributes to set to a result
@@ -71,18 +80,31 @@ def capture(
     Raises TraceError where a value is needed (`bool`, `item`, data-dependent shapes) and where a
     traced tensor escapes to a place that cannot be written back.
     """
-    engine = TraceEngine()
+    found = _attempt(fn, args, kwargs, keep_grads, {})
+    bases = _bases(found)
+    return _attempt(fn, args, kwargs, keep_grads, bases) if bases else found
+
+
+def _attempt(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    keep_grads: bool,
+    bases: dict[History, Tensor],
+) -> Capture:
+    engine = TraceEngine(bases=bases)
     named = _argument_leaves(fn, args, kwargs)
-    arguments: dict[int, int] = {}
-    positions = []
-    for path, leaf in named:
-        if isinstance(leaf, np.ndarray):
-            raise TraceError(f"argument {path} is a NumPy array: pass a tensor (ta.tensor(array))")
-        if isinstance(leaf, Tensor):
-            if id(leaf) not in arguments:
-                arguments[id(leaf)] = len(engine.lifted)
-                engine.lift(leaf, "argument", path)
-            positions.append(arguments[id(leaf)])
+    tensors: list[Tensor] = []
+    with using(engine):
+        for path, leaf in named:
+            if isinstance(leaf, np.ndarray):
+                raise TraceError(
+                    f"argument {path} is a NumPy array: pass a tensor (ta.tensor(array))"
+                )
+            if isinstance(leaf, Tensor):
+                if not any(leaf is t for t in tensors):
+                    engine.lift(leaf, "argument", path)
+                tensors.append(leaf)
     reach = find_reach(fn, [(p, x) for p, x in named if _is_object(x)])
     grad_mode = mode.grad_enabled
     before = [(slot, slot.read()) for slot in reach.slots()]
@@ -95,7 +117,31 @@ def capture(
         escaped = _put_back(before + identities)
     with using(engine):
         escaped += _new_attributes(engine, reach)
-        return _finish(engine, fn, out, positions, reach, escaped, keep_grads)
+        return _finish(engine, fn, out, tensors, reach, escaped, keep_grads)
+
+
+def _bases(found: Capture) -> dict[History, Tensor]:
+    """The bases to lift where a written input overlaps another; empty if there are none.
+
+    Raises MutationError where overlapping inputs are not views of one base.
+    """
+    lifted = [x for x in found.inputs if isinstance(x.source, Tensor)]
+    tensors: list[Tensor] = [x.source for x in lifted]
+    written = [x.shadow is not None and x.shadow._data.root.written for x in lifted]
+    bases: dict[History, Tensor] = {}
+    for i, j in overlapping(tensors, written):
+        a, b = tensors[i], tensors[j]
+        if a._history is not b._history:
+            raise MutationError(
+                f"{lifted[i].name or 'an input'} and {lifted[j].name or 'another'} share memory, "
+                f"one of them is written, and they are not views of one tensor: pass one, and make "
+                f"the other from it inside the function",
+                locate=False,
+            )
+        whole = a if not a._chain else b if not b._chain else base_of(a)
+        if a._history not in bases or bases[a._history]._chain == ():
+            bases[a._history] = whole
+    return bases
 
 
 def _is_object(x: Any) -> bool:
@@ -156,12 +202,17 @@ def _finish(
     engine: TraceEngine,
     fn: Any,
     out: Any,
-    positions: list[int],
+    tensors: list[Tensor],
     reach: Reach,
     escaped: list[tuple[Slot, Tensor]],
     keep_grads: bool,
 ) -> Capture:
-    results = _Results(engine)
+    arguments = []
+    for t in tensors:
+        base = engine.bases[t._history] if t._chain and t._history in engine.bases else t
+        position = next(i for i, x in enumerate(engine.lifted) if x.source is base)
+        arguments.append(Argument(position, () if base is t else t._chain))
+    results = _Results(engine, [engine.resolve(t) for t in tensors])
     tree = map_tensors(out, lambda t: Ref(results.add(t)))
     rebinds = [(slot, results.add(t)) for slot, t in escaped]
     grads: list[tuple[int, int | None]] = []
@@ -180,15 +231,16 @@ def _finish(
         assert lifted.shadow is not None
         root: Root = lifted.shadow._data.root
         if root.written:
-            written.append(lifted.shadow)
             edge = engine.edge(lifted.shadow)
             differentiable = edge is not None and edge is not lifted.shadow
+            if differentiable:
+                written.append(lifted.shadow)
             outputs.append(
                 Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
             )
     depends = _dependences(engine, [*results.tensors, *written])
     engine.closed = True
-    slots = _find_slots(engine, reach, positions)
+    slots = _find_slots(engine, reach, {a.position for a in arguments})
     names = {o.of: o.name for o in outputs if o.role == "mutated"}
     outputs = [
         Output(o.value, o.role, o.of, _name_of(engine, o.of, names), o.requires_grad)
@@ -208,7 +260,7 @@ def _finish(
         program,
         engine.lifted,
         slots,
-        positions,
+        arguments,
         results.results,
         tree,
         rebinds,
@@ -237,7 +289,7 @@ def _name_of(engine: TraceEngine, of: int | None, names: dict[Any, str]) -> str:
     return next((x.name for x in engine.lifted if x.value.id == of), names.get(of, ""))
 
 
-def _find_slots(engine: TraceEngine, reach: Reach, positions: list[int]) -> dict[int, Slot]:
+def _find_slots(engine: TraceEngine, reach: Reach, positions: set[int]) -> dict[int, Slot]:
     """Where each lifted tensor is kept, and its name for people. A `.grad` is found by its tensor.
 
     A tensor that is nowhere in reach is a constant of the trace (documented: trace-time).
@@ -270,8 +322,9 @@ def _find_slots(engine: TraceEngine, reach: Reach, positions: list[int]) -> dict
 class _Results:
     """Decides how each returned tensor is made, so that identity and sharing come out right."""
 
-    def __init__(self, engine: TraceEngine) -> None:
+    def __init__(self, engine: TraceEngine, arguments: list[Tensor]) -> None:
         self.engine = engine
+        self.arguments = {id(t): i for i, t in enumerate(arguments) if t._chain}
         self.tensors: list[Tensor] = []
         self.index: dict[int, int] = {}
         self.results: list[Result] = []
@@ -302,7 +355,9 @@ class _Results:
         for t in self.tensors:
             data: Traced = t._data
             freed = _freed(self.engine.edge(t))
-            if data.root.input is not None:
+            if id(t) in self.arguments:
+                self.results.append(Result("argument", self.arguments[id(t)]))
+            elif data.root.input is not None:
                 source = self.engine.lifted.index(data.root.input)
                 self.results.append(Result("input", source, data.path))
             elif data.path and len(sharing[id(data.root)]) > 1:

@@ -20,7 +20,7 @@ from tinyaot.interpret import interpret
 from tinyaot.ir import Program
 from tinyaot.ops.core import mode
 from tinyaot.record import Decision, Record, Stage
-from tinyaot.specialization import Specialization
+from tinyaot.specialization import Bound, Specialization
 from tinyaot.tensor import Tensor
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
@@ -150,23 +150,23 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
             return self.__wrapped__(*args, **kwargs)
-        found, sources = self._find(args, kwargs)
-        return found(sources)
+        found, bound = self._find(args, kwargs)
+        return found(bound)
 
     def _find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Specialization, list[Any]]:
+    ) -> tuple[Specialization, Bound]:
         why = None
         for candidate in reversed(self._specializations):
-            sources = candidate.bind(args, kwargs)
-            if not isinstance(sources, str):
-                return candidate, sources
-            why = why or sources
+            bound = candidate.bind(args, kwargs)
+            if not isinstance(bound, str):
+                return candidate, bound
+            why = why or bound
         made = self._specialize(args, kwargs, why)
-        sources = made.bind(args, kwargs)
-        if isinstance(sources, str):
-            raise TinyaotError(f"{self._name}: state changed while it was compiled: {sources}")
-        return made, sources
+        bound = made.bind(args, kwargs)
+        if isinstance(bound, str):
+            raise TinyaotError(f"{self._name}: state changed while it was compiled: {bound}")
+        return made, bound
 
     @property
     def _name(self) -> str:
@@ -210,8 +210,8 @@ class Compiled:
 
     def inputs(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
         """The arrays that the lifted Program takes for such a call, for `interpret`."""
-        found, sources = self._find(args, kwargs)
-        return [a.copy() for a in found.peek(sources)]
+        found, bound = self._find(args, kwargs)
+        return [a.copy() for a in found.peek(bound)]
 
     def clear(self) -> None:
         """Forget every specialisation."""

@@ -11,7 +11,7 @@ from tinyaot import ops, random
 from tinyaot.errors import DTypeError, GradError, TinyaotError, TraceError
 from tinyaot.ops.core import Mode, Primitive, mode
 from tinyaot.recorder import Recorder
-from tinyaot.shapes import Shape, TensorType, scalar_dtype
+from tinyaot.shapes import Shape, TensorType, bfloat16, scalar_dtype
 from tinyaot.tape import enable_grad, no_grad, nodes_between, quiet, walk
 from tinyaot.tensor import Edge, NotKept, SavedHandle, Tensor
 
@@ -24,7 +24,7 @@ class EagerEngine(Recorder):
     def bind(
         self, primitive: Primitive, operands: tuple[Any, ...], attrs: dict[str, Any]
     ) -> Tensor:
-        arrays = [x._data if isinstance(x, Tensor) else x for x in operands]
+        arrays = [x._data if isinstance(x, Tensor) else _weak(x, operands) for x in operands]
         try:
             if mode.quiet or primitive.kind in _SILENT:
                 data = primitive.array(*arrays, **attrs)
@@ -208,6 +208,15 @@ class EagerEngine(Recorder):
         with quiet(), (enable_grad() if create_graph else no_grad()):
             walk(roots, deliver, retain_graph, create_graph, only)
         return [found.get(_key(t)) if t is not None else None for t in targets]
+
+
+def _weak(x: Any, operands: tuple[Any, ...]) -> Any:
+    """A Python scalar for NumPy, to which a float beside bfloat16 (of ml_dtypes) is float32."""
+    if isinstance(x, float) and any(
+        isinstance(t, Tensor) and t.dtype is bfloat16 for t in operands
+    ):
+        return bfloat16.numpy.type(x)
+    return x
 
 
 def _key(edge: Edge) -> Any:

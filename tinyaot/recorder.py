@@ -49,8 +49,7 @@ class Recorder:
         """After a visible write, a view's edge leads through its chain from the base's new edge."""
         history = view._history
         edge: Edge = history.edge
-        type_ = history.base
-        assert type_ is not None
+        type_ = Tensor(history.base).type
         for name, attrs in view._chain:
             primitive = TABLE[name]
             out = primitive.infer([type_], attrs)
@@ -124,7 +123,7 @@ class Recorder:
         if edge is not None and not mode.grad_enabled:
             return self._cut(out, base)
         if history.base is None:
-            history.base = base.type  # no view yet, so this is the base
+            history.base = base._data  # no view yet, so this is the base
         out._history = history
         out._chain = (*base._chain, (primitive.name, attrs))
         out._version = history.version

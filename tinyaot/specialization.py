@@ -9,7 +9,7 @@ program, and puts everything where eager would have left it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from tinyaot.capture import Capture, Ref, Result, replay
 from tinyaot.errors import GradError
 from tinyaot.ir import Output, Value
 from tinyaot.ops.core import mode
+from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
 from tinyaot.shapes import Geometry, TensorType
 from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import TapeNode
-from tinyaot.tensor import NOT_KEPT, Edge, SavedHandle, Tensor
+from tinyaot.tensor import NOT_KEPT, Edge, SavedHandle, Tensor, base_of
 from tinyaot.tree import leaves
 
 
@@ -42,6 +43,9 @@ class Executable(Protocol):
     def run(self, entry: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once. Outputs are fresh at every call; mutated inputs are written in place."""
         ...
+
+
+Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tensor arguments
 
 
 class TensorGuard:
@@ -101,6 +105,8 @@ class Specialization:
             for o in outputs
             if o.role == "mutated" and o.of is not None
         ]
+        self._written = {position for position, _ in self.mutated}
+        self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
         if not captured.whole_step:
             read = {v.id for v in executable.inputs("backward")}
             self.backward_reads = [positions[i] for i in positions if i in read]
@@ -111,8 +117,9 @@ class Specialization:
 
     # ---- is it right for this call? -------------------------------------------------------------
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | str:
-        """The source of every input for this call, or why this specialisation does not fit."""
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound | str:
+        """The source of every input for this call, and the tensor arguments; or, in words, why
+        this specialisation does not fit."""
         captured = self.captured
         if mode.grad_enabled != self.grad_mode:
             return "grad mode changed"
@@ -128,7 +135,13 @@ class Specialization:
         if changed is not None:
             return changed
         sources: list[Any] = [x.source for x in captured.inputs]
-        for position, tensor in zip(captured.arguments, tensors, strict=True):
+        given: dict[int, Tensor] = {}
+        for argument, tensor in zip(captured.arguments, tensors, strict=True):
+            if argument.views and tensor._chain != argument.views:
+                return "an argument is another view of its base"
+            if argument.position not in given or not argument.views:
+                given[argument.position] = base_of(tensor) if argument.views else tensor
+        for position, tensor in given.items():
             sources[position] = tensor
         for position, slot in captured.slots.items():
             value = slot.read()
@@ -141,20 +154,29 @@ class Specialization:
             why = guard.mismatch(sources[position], captured.inputs[position].name)
             if why is not None:
                 return why
-        return self._aliasing(tensors, sources) or sources
+        return self._aliasing(tensors, sources) or (sources, tensors)
 
-    def peek(self, sources: list[Any]) -> list[np.ndarray]:
+    def peek(self, bound: Bound) -> list[np.ndarray]:
         """The arrays of a call's inputs; nothing runs, and no random number is drawn."""
-        return self._arrays(sources)
+        return self._arrays(bound[0])
 
     def _aliasing(self, tensors: list[Tensor], sources: list[Any]) -> str | None:
         """Which inputs are the same object is part of the key."""
-        for position, tensor in zip(self.captured.arguments, tensors, strict=True):
-            if sources[position] is not tensor:
+        for argument, tensor in zip(self.captured.arguments, tensors, strict=True):
+            source = sources[argument.position]
+            if source._history is not tensor._history or not (argument.views or source is tensor):
                 return "arguments that were one tensor are two"
-        ids = [id(sources[i]) for i in self.guards]
-        if len(set(ids)) != len(ids):
+        inputs = [sources[i] for i in self.guards]
+        if len({id(t) for t in inputs}) != len(inputs):
             return "inputs that were distinct are one tensor"
+        if self.mutated:
+            arrays = [t._data for t in inputs]
+            if not self._known_apart or any(
+                a is not b for a, b in zip(arrays, self._known_apart, strict=True)
+            ):
+                if overlapping(inputs, [i in self._written for i in self.guards]):
+                    return "inputs share memory that did not"
+                self._known_apart = arrays
         for lifted in self.captured.none_grads:
             if lifted._grad is not None:
                 return "a .grad that was None is set"
@@ -162,7 +184,8 @@ class Specialization:
 
     # ---- a call ---------------------------------------------------------------------------------
 
-    def __call__(self, sources: list[Any]) -> Any:
+    def __call__(self, bound: Bound) -> Any:
+        sources, tensors = bound
         captured = self.captured
         arrays = self._arrays(sources)
         for position, _ in self.mutated:
@@ -173,7 +196,7 @@ class Specialization:
             outputs = [Tensor(a) for a in self._user_arrays("step", arrays)[0]]
         else:
             outputs = self._forward(sources, arrays)
-        return self._finish(sources, outputs)
+        return self._finish(sources, tensors, outputs)
 
     def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
         generator = random.generator
@@ -207,7 +230,8 @@ class Specialization:
         ]
         user, saved = self._user_arrays("forward", arrays)
         outputs = [Tensor(a) for a in user]
-        kept += [_save_shared(a, outputs) for a in saved]
+        given = [*outputs, *(sources[position] for position in self._written)]
+        kept += [_save_shared(a, given) for a in saved]
         node = CompiledNode(self, edges, kept)
         made = [t for t, o in zip(outputs, self.user_outputs, strict=True) if o.requires_grad]
         for position, differentiable in self.mutated:
@@ -224,9 +248,10 @@ class Specialization:
         node.zeros = [sources[i].type for i in self.zeros]
         return outputs
 
-    def _finish(self, sources: list[Any], outputs: list[Tensor]) -> Any:
+    def _finish(self, sources: list[Any], tensors: list[Tensor], outputs: list[Tensor]) -> Any:
         captured = self.captured
-        results = [self._result(r, sources, outputs) for r in captured.results]
+        given = {"input": sources, "argument": tensors, "output": outputs}
+        results = [self._result(r, given[r.kind]) for r in captured.results]
         for slot, index in captured.rebinds:
             slot.write(results[index])
         for position, kept in captured.grads:
@@ -239,8 +264,8 @@ class Specialization:
                 tensor._grad = results[kept]
         return _fill(captured.tree, results)
 
-    def _result(self, result: Result, sources: list[Any], outputs: list[Tensor]) -> Tensor:
-        tensor = sources[result.index] if result.kind == "input" else outputs[result.index]
+    def _result(self, result: Result, given: Sequence[Any]) -> Tensor:
+        tensor: Tensor = given[result.index]
         if result.freed and _eager().edge(tensor) is None:
             tensor._history.edge = (FreedNode(()), 0)
             tensor._history.requires_grad = True
@@ -253,7 +278,8 @@ def _save(tensor: Tensor, array: np.ndarray) -> SavedHandle:
 
 
 def _save_shared(array: np.ndarray, outputs: list[Tensor]) -> Any:
-    """A saved value; by handle if it is also an output, which the caller may write."""
+    """A saved value; by handle if it is an output or an overwritten input, too: the caller may
+    write those."""
     for output in outputs:
         if np.may_share_memory(array, output._data):
             return _save(output, array)

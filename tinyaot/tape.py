@@ -244,6 +244,7 @@ def unpack(saved: Any, create_graph: bool, edge: Edge = None) -> Any:
     if create_graph:
         tensor._history.edge = edge if edge is not None else saved.edge
         tensor._history.requires_grad = tensor._history.edge is not None
+        tensor._history.storage = saved.storage  # what saves it again must hear of writes, too
     return tensor
 
 

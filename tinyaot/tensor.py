@@ -33,13 +33,15 @@ Edge: TypeAlias = "tuple[Any, int] | Tensor | None"
 
 
 class SavedHandle:
-    """A value saved for backward. `array` is the tensor's own bytes until somebody writes them."""
+    """A value saved for backward. `array` is the tensor's own bytes, in `storage`, until somebody
+    writes them; then a snapshot, which nobody writes."""
 
-    __slots__ = ("__weakref__", "array", "edge")
+    __slots__ = ("__weakref__", "array", "edge", "storage")
 
-    def __init__(self, array: Any, edge: Edge) -> None:
+    def __init__(self, array: Any, edge: Edge, storage: Storage | None = None) -> None:
         self.array = array
         self.edge = edge
+        self.storage = storage
 
 
 class Storage:
@@ -58,7 +60,7 @@ class Storage:
         """A handle on `array` (a view of these bytes), kept right across writes."""
         if self.foreign:
             return SavedHandle(array.copy(), edge)
-        handle = SavedHandle(array, edge)
+        handle = SavedHandle(array, edge, self)
         self.handles.append(weakref.ref(handle))
         if len(self.handles) > self.prune_at:
             self.handles = [r for r in self.handles if r() is not None]
@@ -83,7 +85,7 @@ class Storage:
             if key not in snapshots:
                 snapshots[key] = old.copy()
                 Storage.snapshot_bytes += old.nbytes
-            handle.array = snapshots[key]
+            handle.array, handle.storage = snapshots[key], None
         self.handles = kept
 
 
@@ -91,8 +93,8 @@ class History:
     """The autograd identity shared by a base tensor and its views.
 
     `edge` leads to the tape node that made the base's current value (None for a leaf); `version`
-    counts the visible writes, so that a view knows when its own edge is stale; `base` is the base's
-    type, known from the first view on; `parent` is, in a trace, what a detached base was cut from.
+    counts the visible writes, so that a view knows when its own edge is stale; `base` is the data
+    of the base, known from the first view on; `parent` is, in a trace, what a detached base was cut from.
     """
 
     __slots__ = ("base", "edge", "parent", "requires_grad", "storage", "version")
@@ -102,7 +104,7 @@ class History:
         self.requires_grad = requires_grad
         self.storage = storage
         self.version = 0
-        self.base: TensorType | None = None
+        self.base: Any = None
         self.parent: Tensor | None = None
 
     def get_storage(self) -> Storage:
@@ -391,6 +393,15 @@ class Tensor:
         new = cls.__new__(cls)
         Tensor.__init__(new, array, requires_grad)
         return new
+
+
+def base_of(tensor: Tensor) -> Tensor:
+    """The base of a view's history (a new Tensor for it, on its bytes); any other tensor itself."""
+    if not tensor._chain:
+        return tensor
+    base = Tensor(tensor._history.base)
+    base._history = tensor._history
+    return base
 
 
 def from_numpy(array: np.ndarray) -> Tensor:

@@ -37,7 +37,7 @@ from tinyaot.shapes import (
     slice_geometry,
 )
 from tinyaot.tape import TapeNode, Unread, nodes_between, reachable
-from tinyaot.tensor import Chain, Edge, NotKept, Tensor
+from tinyaot.tensor import Chain, Edge, History, NotKept, Tensor
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +116,7 @@ class TraceEngine(Recorder):
     builder: Builder = field(default_factory=lambda: Builder(0))
     lifted: list[Lifted] = field(default_factory=list)
     draws: int = 0
+    bases: dict[History, Tensor] = field(default_factory=dict)  # lifted in place of their views
 
     def __post_init__(self) -> None:
         self._shadows: dict[int, Lifted] = {}
@@ -144,7 +145,20 @@ class TraceEngine(Recorder):
         return found.shadow
 
     def lift(self, tensor: Tensor, role: InputRole, name: str = "") -> Lifted:
-        """Make a tensor from outside an input."""
+        """Make a tensor from outside an input.
+
+        A view whose base is among `bases` (something in the function writes to one of its overlapping
+        views, so they have to be views of one input) becomes a view of the lifted base.
+        """
+        if tensor._chain and tensor._history in self.bases:
+            base = self.bases[tensor._history]
+            shadow = self.resolve(base)
+            saved, mode.grad_enabled = mode.grad_enabled, True
+            shadow = ops.replay(shadow, tensor._chain)
+            mode.grad_enabled = saved
+            view = Lifted(shadow._data.value, role, tensor, shadow, name)
+            self._shadows[id(tensor)] = view
+            return view
         value = self.builder.fresh(tensor.type)
         lifted = Lifted(value, role, tensor, name=name)
         geometry = tensor._geometry

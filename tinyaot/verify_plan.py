@@ -217,10 +217,11 @@ def inputs_keep_their_buffers(program: Program) -> Iterator[str]:
 
 
 def outputs_outlive_the_call(program: Program) -> Iterator[str]:
-    """What the caller is given has memory of its own; saved values are in their block, unless the
-    caller has them too, so that the arena carries nothing from the forward to the backward."""
+    """What the caller is given has memory of its own. Saved values are in their block, unless the
+    caller has them too: the arena carries nothing from the forward to the backward."""
     places = _places(program)
-    allowed = {"user": ("output",), "gradient": ("output",), "saved": ("saved", "output")}
+    own = ("output",)
+    allowed = {"user": own, "gradient": own, "saved": ("saved", "output", "input")}
     for o in program.outputs:
         space = places[o.value.id].space
         if o.role in allowed and space not in allowed[o.role]:

@@ -11,7 +11,7 @@ from typing import cast
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, ShapeError
-from tinyaot.functional.common import quietly, to_dtype, unsqueezed, wide
+from tinyaot.functional.common import need_same_dtype, quietly, to_dtype, unsqueezed, wide
 from tinyaot.functions import select
 from tinyaot.functions.operands import as_tensor, engine, floating, mutate, need_floating
 from tinyaot.shapes import normalize_axis
@@ -26,14 +26,16 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     One product, with the weight read as it lies. Raises ShapeError unless the last sizes agree, and
     DTypeError for mixed dtypes.
     """
-    if input.ndim == 0 or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
+    x = as_tensor("linear", input)
+    if x.ndim == 0 or weight.ndim not in (1, 2) or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
-            f"linear: an input of shape {input.shape} does not fit a weight of shape "
+            f"linear: an input of shape {x.shape} does not fit a weight of shape "
             f"{weight.shape}; it takes [..., in] and [out, in] with the same `in`"
         )
-    rows = ascii_lowercase[: input.ndim - 1]
+    need_same_dtype("linear", x, weight, bias)
+    rows = ascii_lowercase[: x.ndim - 1]
     spec = f"{rows}y,zy->{rows}z" if weight.ndim == 2 else f"{rows}y,y->{rows}"
-    y = ops.dot(input, weight, spec=spec)
+    y = ops.dot(x, weight, spec=spec)
     return cast(Tensor, y if bias is None else ops.add(y, bias))
 
 
@@ -42,7 +44,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), with derivative 0 at 0."""
-    return _maybe_inplace("relu_", input, ops.relu(input), inplace)
+    return _maybe_inplace("relu_", input, ops.relu(as_tensor("relu", input)), inplace)
 
 
 def sigmoid(input: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functional.activations import dropout
-from tinyaot.functional.common import positions, quietly, to_dtype, wide
+from tinyaot.functional.common import need_same_dtype, positions, quietly, to_dtype, wide
 from tinyaot.functions.operands import need_floating
 from tinyaot.shapes import Shape, broadcast_shapes
 from tinyaot.tensor import Tensor
@@ -43,6 +43,7 @@ def scaled_dot_product_attention(
     """
     if enable_gqa:
         return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    need_same_dtype(_OP, query, key, value)
     weights, total = attention_weights(query, key, attn_mask, is_causal, scale)
     if dropout_p:
         weights = dropout(weights, dropout_p)

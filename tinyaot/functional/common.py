@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tinyaot import ops
-from tinyaot.errors import ArgumentError, ShapeError
+from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functions.operands import cast as to_dtype
 from tinyaot.functions.operands import wide
 from tinyaot.shapes import Shape, int64
@@ -27,6 +27,16 @@ def quietly(fn: Function) -> Function:
             return fn(*args, **kwargs)
 
     return cast(Function, wrapper)
+
+
+def need_same_dtype(op: str, first: Tensor, *others: Tensor | None) -> None:
+    """DTypeError unless all have the dtype of the first: here nothing is promoted, as in torch."""
+    for t in others:
+        if t is not None and t.dtype is not first.dtype:
+            raise DTypeError(
+                f"{op}: an input of {first.dtype.name} does not fit one of {t.dtype.name}; cast one "
+                f"of them first, as in x.to(ta.{first.dtype.name})"
+            )
 
 
 def positions(x: Tensor, axis: int, start: int = 0) -> Tensor:
@@ -78,6 +88,7 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
 
 __all__ = [
     "mean_over",
+    "need_same_dtype",
     "pair",
     "positions",
     "quietly",

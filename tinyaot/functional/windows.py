@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, ShapeError
-from tinyaot.functional.common import pair, quietly, to_dtype, unsqueezed, wide
+from tinyaot.functional.common import need_same_dtype, pair, quietly, to_dtype, unsqueezed, wide
 from tinyaot.functions.operands import need_floating
 from tinyaot.functions.shape import pad as constant_pad
 from tinyaot.shapes import int64
@@ -119,7 +119,8 @@ def conv2d(
     h' = (h + 2 padding - dilation (kh - 1) - 1) // stride + 1. Raises ShapeError where the channels
     do not fit.
     """
-    x, alone = _batched("conv2d", input)
+    x, alone = _batched("conv2d", need_floating("conv2d", input))
+    need_same_dtype("conv2d", x, weight, bias)
     if weight.ndim != 4:
         raise ShapeError(f"conv2d: weight must be [out, in, kh, kw], got shape {weight.shape}")
     out_channels, in_channels, kh, kw = weight.shape
