@@ -212,7 +212,7 @@ class Generator:
             return
         x = self.fitting(target.shape)
         old = ops.tanh(target) if self.rng.random() < 0.7 else target
-        new = ops.add(old, x) if self.rng.random() < 0.6 else x
+        new = ops.add(old, x) if self.rng.random() < 0.6 else ops.copy(x)
         if new.shape != target.shape:
             new = ops.broadcast(new, shape=target.shape)
         if new.value.id != target.value.id:

@@ -129,9 +129,7 @@ def reductions() -> list[Case]:
 
 
 def cases() -> list[Case]:
-    found = [
-        Case(name, getattr(ta, name), f, (draw(2, 3) + 0.0,)) for name, f, draw in UNARY
-    ]
+    found = [Case(name, getattr(ta, name), f, (draw(2, 3) + 0.0,)) for name, f, draw in UNARY]
     found += [
         Case(f"{name}-{a}-{b}", getattr(ta, name), f, (draw(*a), draw(*b) * 1.7))
         for name, f, draw in BINARY

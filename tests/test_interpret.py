@@ -270,6 +270,28 @@ def test_a_visible_write_of_an_input_that_requires_grad() -> None:
     np.testing.assert_array_equal(dx, [4, 8])
 
 
+def test_a_detached_alias_that_is_differentiated_by_shares_its_bytes() -> None:
+    """d = x.detach().requires_grad_(): a write to x is seen through d."""
+    d, dd = run(
+        """
+        program f @ trace
+          input %0: f32[2] argument "x"
+          %1: f32[2] = detach(%0)
+          %2: f32[2] = full() {value=3.0, shape=[2], dtype=f32}
+          write(%0, %2)
+          %3: f32[2] = mul(%1, %1)
+          %4: f32[1] = sum(%3) {axes=[0]}
+          %5: f32[2] = grad(%4, %1) {outputs=1, cotangents=false, wrt=1}
+          output user %1
+          output user %5
+          output mutated %0 of %0
+        """,
+        f32(1, 2),
+    )[:2]
+    np.testing.assert_array_equal(d, [3, 3])
+    np.testing.assert_array_equal(dd, [6, 6])
+
+
 def test_gradients_have_bytes_of_their_own() -> None:
     """Both operands of an add get one cotangent; a write to one gradient reaches one only."""
     a, b = run(

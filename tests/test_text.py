@@ -129,7 +129,7 @@ def programs(draw: st.DrawFn) -> Program:
     )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(programs())
 def test_parse_is_the_inverse_of_print(p: Program) -> None:
     again = parse(str(p))

@@ -24,7 +24,7 @@ from tinyaot.tensor import Tensor, from_numpy
 
 _eager.install()
 
-from tinyaot import functional, nn, ops, optim, passes  # noqa: E402
+from tinyaot import errors, functional, functions, nn, ops, optim, passes  # noqa: E402
 from tinyaot.compile import Compiled, compile, trace  # noqa: E402
 from tinyaot.derivatives import grad, jvp, value_and_grad, vjp  # noqa: E402
 from tinyaot.functions import *  # noqa: E402, F403
@@ -38,3 +38,43 @@ from tinyaot.text import parse  # noqa: E402
 from tinyaot.verify import verify  # noqa: E402
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Compiled",
+    "DType",
+    "Program",
+    "Record",
+    "Tensor",
+    "bfloat16",
+    "bool",
+    "compile",
+    "enable_grad",
+    "errors",
+    "float16",
+    "float32",
+    "float64",
+    "from_numpy",
+    "functional",
+    "grad",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "interpret",
+    "jvp",
+    "load",
+    "manual_seed",
+    "nn",
+    "no_grad",
+    "ops",
+    "optim",
+    "parse",
+    "passes",
+    "save",
+    "trace",
+    "uint8",
+    "value_and_grad",
+    "verify",
+    "vjp",
+]
+__all__ += functions.__all__

@@ -6,9 +6,9 @@ import functools
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from tinyaot.tensor import Tensor
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
 
-F = TypeVar("F", bound=Callable[..., Any])
 PARTITIONS = ("min_cut", "save_all", "recompute_all")
 RECOMPILE_WARNING = 8  # specialisations of one function, from which on a warning says so once
 
@@ -38,7 +37,7 @@ class Options:
     partition: Any = "min_cut"
     memory_budget: int | float | None = None
     time_slack: float = 0.05
-    cost: str = "time"
+    cost: Literal["time", "flops"] = "time"
     keep_grads: bool = False
     record: bool = True
 
@@ -236,11 +235,9 @@ class Compiled:
 
 
 @overload
-def compile(fn: F) -> F: ...
+def compile(fn: Callable[..., Any], **options: Any) -> Compiled: ...
 @overload
-def compile(fn: None = None, **options: Any) -> Callable[[F], F]: ...
-@overload
-def compile(fn: F, **options: Any) -> F: ...
+def compile(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(fn: Any = None, **options: Any) -> Any:
     """Compile a function of tensors, a training step, or a Module. Also a decorator.
 

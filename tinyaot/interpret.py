@@ -105,9 +105,9 @@ def _interpret_on_tape(
     wrt = {v.id for n in program.nodes if n.op == "grad" for v in _split_grad(n)[2]}
     values: dict[int, Tensor] = {}
 
-    def define(value: Value, tensor: Tensor) -> None:
+    def define(value: Value, tensor: Tensor, is_view: bool = False) -> None:
         if value.id in wrt and value.type.dtype.is_floating and engine.edge(tensor) is None:
-            tensor = _asking_for_grad(tensor)
+            tensor = tensor.requires_grad_() if is_view else _asking_for_grad(tensor)
         values[value.id] = tensor
         if observe is not None:
             observe(value.id, tensor._data)
@@ -124,19 +124,16 @@ def _interpret_on_tape(
             elif node.op == "write":
                 engine.write(*operands)
             else:
-                result = engine.bind(_primitive(node), tuple(operands), dict(node.attrs))
+                primitive = _primitive(node)
+                result = engine.bind(primitive, tuple(operands), dict(node.attrs))
                 _check_result(node, result._data)
-                define(node.result, result)
+                define(node.result, result, is_view=primitive.kind == "view")
     return [values[o.value.id]._data.copy() for o in program.outputs]
 
 
 def _asking_for_grad(tensor: Tensor) -> Tensor:
-    """The same value, requiring grad. No leaf, which could not be written; but a view keeps its
-    bytes and becomes one."""
-    if tensor._chain:
-        return tensor.requires_grad_()
-    tensor.requires_grad_()
-    copied: Tensor = ops.copy(tensor)
+    """The same value, requiring grad: not a leaf, which could not be written."""
+    copied: Tensor = ops.copy(tensor.requires_grad_())
     return copied
 
 

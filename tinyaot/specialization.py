@@ -21,7 +21,7 @@ from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
-from tinyaot.shapes import Geometry, TensorType
+from tinyaot.shapes import TensorType, numpy_to_dtype
 from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import TapeNode
 from tinyaot.tensor import NOT_KEPT, Edge, SavedHandle, Tensor, base_of
@@ -51,25 +51,43 @@ Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tens
 class TensorGuard:
     """What a tensor input was when it was traced."""
 
-    __slots__ = ("geometry", "requires_grad", "type")
+    __slots__ = ("data", "dtype", "requires_grad", "shape", "strides", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.type: TensorType = tensor.type
-        self.geometry: Geometry = tensor._geometry
+        data = tensor._data
+        self.shape, self.strides, self.dtype = data.shape, data.strides, data.dtype
         self.requires_grad = _eager().edge(tensor) is not None
+        self.tensor: Tensor | None = None  # the last one that passed, with its array
+        self.data: np.ndarray | None = None
 
-    def mismatch(self, tensor: Any, name: str) -> str | None:
-        """How a tensor differs, in words."""
+    def holds(self, tensor: Any) -> bool:
+        """Whether a tensor may stand for the traced one; quick for the one that did last time."""
+        if not isinstance(tensor, Tensor):
+            return False
+        data = tensor._data
+        if tensor._chain or tensor._history.edge is not None:
+            if (_eager().edge(tensor) is not None) != self.requires_grad:
+                return False
+        elif tensor._history.requires_grad != self.requires_grad:
+            return False
+        if tensor is self.tensor and data is self.data:
+            return True
+        if data.shape != self.shape or data.dtype != self.dtype or data.strides != self.strides:
+            return False
+        self.tensor, self.data = tensor, data
+        return True
+
+    def mismatch(self, tensor: Any, name: str) -> str:
+        """How a tensor that does not pass differs, in words."""
         if not isinstance(tensor, Tensor):
             return f"{name} is no tensor any more but {type(tensor).__name__}"
-        if tensor._data.shape != self.type.shape or tensor._data.dtype != self.type.dtype.numpy:
-            return f"{name} is {tensor.type}, was {self.type}"
+        was = TensorType(numpy_to_dtype(self.dtype), self.shape)
+        if tensor.type != was:
+            return f"{name} is {tensor.type}, was {was}"
         if (_eager().edge(tensor) is not None) != self.requires_grad:
-            now = "requires grad" if not self.requires_grad else "does not require grad"
+            now = "does not require grad" if self.requires_grad else "requires grad"
             return f"{name} {now} now"
-        if tensor._geometry != self.geometry:
-            return f"{name} has other strides"
-        return None
+        return f"{name} has other strides"
 
 
 def _eager() -> Recorder:
@@ -151,9 +169,8 @@ class Specialization:
                 else value
             )
         for position, guard in self.guards.items():
-            why = guard.mismatch(sources[position], captured.inputs[position].name)
-            if why is not None:
-                return why
+            if not guard.holds(sources[position]):
+                return guard.mismatch(sources[position], captured.inputs[position].name)
         return self._aliasing(tensors, sources) or (sources, tensors)
 
     def peek(self, bound: Bound) -> list[np.ndarray]:

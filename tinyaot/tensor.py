@@ -376,7 +376,7 @@ class Tensor:
         if not self.is_leaf:
             raise GradError("only leaf tensors can be deep-copied; detach() it first")
         array = self._concrete("copy.deepcopy").copy()
-        new = self._rebuild(type(self), array, self.requires_grad)
+        new = _rebuild(self.__class__, array, self.requires_grad)
         memo[id(self)] = new
         if isinstance(self._grad, Tensor):
             new._grad = self._grad.__deepcopy__(memo)
@@ -386,13 +386,14 @@ class Tensor:
         if not self.is_leaf:
             raise GradError("only leaf tensors can be pickled; detach() it first")
         array = np.array(self._concrete("pickle"))
-        return Tensor._rebuild, (type(self), array, self.requires_grad)
+        return _rebuild, (self.__class__, array, self.requires_grad)
 
-    @staticmethod
-    def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tensor:
-        new = cls.__new__(cls)
-        Tensor.__init__(new, array, requires_grad)
-        return new
+
+def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tensor:
+    """A leaf of a Tensor class on its own bytes (for copies and pickles)."""
+    new = cls.__new__(cls)
+    Tensor.__init__(new, array, requires_grad)
+    return new
 
 
 def base_of(tensor: Tensor) -> Tensor:

@@ -30,6 +30,11 @@ class Box:
     nodes: list[Node] = field(default_factory=list)
     needs: set[int] = field(default_factory=set)  # boxes whose values it reads
 
+    @property
+    def key(self) -> tuple[Phase | None, Loc | None, bool]:
+        """What ops of one box have in common."""
+        return self.phase, self.loc, self.recomputed
+
 
 def is_recomputed(node: Node) -> bool:
     """Whether the node repeats forward work in the backward."""
@@ -55,7 +60,31 @@ def boxes_of(program: Program, most_rows: int = MOST_ROWS) -> list[Box]:
         box.nodes.append(node)
         box.needs.update(m.number for m in makers.values() if m is not box)
         home.update((r.id, box) for r in node.results)
-    return boxes
+    return _joined(program, boxes, most_rows)
+
+
+def _joined(program: Program, boxes: list[Box], most_rows: int) -> list[Box]:
+    """Boxes after those that began apart and met later have been put together, renumbered."""
+    position = {id(node): i for i, node in enumerate(program.nodes)}
+    alive = {b.number: b for b in boxes}
+    for box in boxes:
+        for number in sorted(box.needs):
+            other = alive[number]
+            if box.key != other.key or len(box.nodes) + len(other.nodes) > most_rows:
+                continue
+            if _reaches(box.needs - {number}, number, alive):
+                continue  # a third box stands between
+            box.nodes = sorted(other.nodes + box.nodes, key=lambda n: position[id(n)])
+            box.needs = (box.needs | other.needs) - {number}
+            del alive[number]
+            for b in alive.values():
+                if number in b.needs:
+                    b.needs = (b.needs - {number}) | ({box.number} - {b.number})
+    left = sorted(alive.values(), key=lambda b: position[id(b.nodes[0])])
+    numbers = {b.number: i for i, b in enumerate(left)}
+    for b in left:
+        b.number, b.needs = numbers[b.number], {numbers[n] for n in b.needs}
+    return left
 
 
 def _box_for(node: Node, makers: Mapping[int, Box], boxes: list[Box], most_rows: int) -> Box:
@@ -63,18 +92,19 @@ def _box_for(node: Node, makers: Mapping[int, Box], boxes: list[Box], most_rows:
     recomputed = is_recomputed(node)
     by_size = sorted(node.inputs, key=lambda v: -v.type.nbytes)
     for box in dict.fromkeys(makers[v.id] for v in by_size if v.id in makers):
-        alike = (box.phase, box.loc, box.recomputed) == (node.phase, node.loc, recomputed)
-        if alike and len(box.nodes) < most_rows:
+        if box.key == (node.phase, node.loc, recomputed) and len(box.nodes) < most_rows:
             others = {m.number for m in makers.values() if m is not box}
-            if not _reaches(others, box.number, boxes):
+            if not _reaches(others, box.number, dict(enumerate(boxes))):
                 return box
     box = Box(len(boxes), node.phase, node.loc, recomputed)
     boxes.append(box)
     return box
 
 
-def _reaches(start: set[int], goal: int, boxes: list[Box]) -> bool:
-    """Whether any box of `start` needs, directly or not, the box `goal`."""
+def _reaches(start: set[int], goal: int, boxes: Mapping[int, Box]) -> bool:
+    """Whether any box of `start` is, or needs, directly or not, the box `goal`."""
+    if goal in start:
+        return True
     todo, seen = list(start), set(start)
     while todo:
         needs = boxes[todo.pop()].needs

@@ -10,11 +10,12 @@ line that it came from and has a row an op. Boxes, rows, edges and clusters have
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import graphviz
 
-from tinyaot.ir import PHASES, STAGES, Input, Node, Output, OutputRole, Phase, Program, Value
+from tinyaot.ir import PHASES, STAGES, Node, Output, OutputRole, Program, Value
 
 from .boxes import MOST_ROWS, Box, boxes_of, is_inlined
 from .labels import (
@@ -46,7 +47,6 @@ VERBS: dict[OutputRole, str] = {
     "saved": "saved",
     "gradient": "gradient of",
 }
-Bundle = tuple[Phase | None, bool, tuple[int, ...]]  # phase of the readers, is it state, readers
 
 
 def draw(program: Program, *, by: str = "line", title: str | None = None) -> graphviz.Digraph:
@@ -62,7 +62,6 @@ class _Drawing:
         self.home = {r.id: box for box in self.boxes for n in box.nodes for r in n.results}
         self.inputs = {i.value.id: i for i in program.inputs}
         self.names = self._names()
-        self.bundles = self._bundles()
         self.outputs: dict[int, list[Output]] = defaultdict(list)
         for o in program.outputs:
             self.outputs[o.value.id].append(o)
@@ -80,31 +79,46 @@ class _Drawing:
         g.attr("graph", fontname=FONT, fontsize="11", labelloc="t", labeljust="l")
         g.attr("node", shape="plain", fontname=FONT, fontsize="10")
         g.attr("edge", fontname=FONT, fontsize="9", color=GREY, arrowsize="0.6")
-        for phase in (*PHASES, None):
-            self._column(g, phase)
+        self._columns(g)
         self._edges(g)
         self._passed_through(g)
         return g
 
-    def _column(self, g: Any, phase: Phase | None) -> None:
-        """The boxes of a phase and the inputs that they read."""
-        boxes = [b for b in self.boxes if b.phase == phase]
-        bundles = {k: v for k, v in self.bundles.items() if k[0] == phase}
-        if phase is not None and (boxes or bundles):
+    def _columns(self, g: Any) -> None:
+        """The boxes, phase by phase, and left to right in that order."""
+        there = [phase for phase in PHASES if any(b.phase == phase for b in self.boxes)]
+        for phase in there:
             look = PHASE_LOOKS[phase]
             with g.subgraph(name=f"cluster_{phase}") as c:
                 c.attr(id=f"phase_{phase}", label=phase, labeljust="l", style="rounded,filled")
                 c.attr(color=look.line, fillcolor=look.ground, fontcolor=look.line, fontsize="13")
-                self._fill(c, boxes, bundles)
-        else:
-            self._fill(g, boxes, bundles)
+                c.node(f"top_{phase}", style="invis", shape="point")
+                for box in self.boxes:
+                    if box.phase == phase:
+                        self._add(c, box)
+        for box in self.boxes:
+            if box.phase is None:
+                self._add(g, box)
+        with g.subgraph() as level:  # invisible points in one rank keep the columns' order
+            level.attr(rank="same")
+            for left, right in pairwise(there):
+                level.edge(f"top_{left}", f"top_{right}", style="invis")
+        updates = [b for b in self.boxes if b.phase == "update"]
+        for above, below in pairwise(updates):  # one below another, or the column is very wide
+            g.edge(f"b{above.number}", f"b{below.number}", style="invis")
 
-    def _fill(self, g: Any, boxes: list[Box], bundles: dict[Bundle, list[Input]]) -> None:
-        for key, inputs in bundles.items():
-            name = self._bundle_name(key)
-            g.node(name, label=input_table(inputs), id=name)
-        for box in boxes:
-            g.node(f"b{box.number}", label=self._box(box), id=f"b{box.number}")
+    def _add(self, g: Any, box: Box) -> None:
+        """A box and, above it, the inputs that it reads; scalars are in its rows. An input that
+        several boxes read is drawn at each, which spares long edges."""
+        name = f"b{box.number}"
+        g.node(name, label=self._box(box), id=name)
+        read = dict.fromkeys(v.id for n in box.nodes for v in n.inputs)
+        given = [
+            self.inputs[i] for i in read if i in self.inputs and self.inputs[i].value.type.ndim
+        ]
+        if given:
+            g.node(f"i{box.number}", label=input_table(given), id=f"i{box.number}")
+            g.edge(f"i{box.number}", name)
 
     # ---- boxes and rows -------------------------------------------------------------------------
 
@@ -144,9 +158,9 @@ class _Drawing:
 
     def _arguments(self, node: Node) -> str:
         """Operands by name, and the attributes that the type does not show."""
-        operands = [self.names.get(v.id, str(v)) for v in node.inputs[:MOST_OPERANDS]]
-        if len(node.inputs) > MOST_OPERANDS:
-            operands.append(f"... {len(node.inputs) - MOST_OPERANDS} more")
+        operands = [self.names.get(v.id, str(v)) for v in node.inputs]
+        if len(operands) > MOST_OPERANDS:
+            operands = [*operands[:2], f"... {len(operands) - 2} more"]
         shown = {k: v for k, v in node.attrs.items() if k not in ("shape", "dtype")}
         details = [str(v) if k == "spec" else f"{k}={plain(v)}" for k, v in shown.items()]
         return f"({', '.join(operands)})  {' '.join(details)}".rstrip()
@@ -177,25 +191,6 @@ class _Drawing:
                 names.update((r.id, plain(value)) for r in node.results)
         return names
 
-    # ---- inputs ---------------------------------------------------------------------------------
-
-    def _bundles(self) -> dict[Bundle, list[Input]]:
-        """Inputs that the same boxes of a phase read share a node; one that two phases read is
-        drawn in both, which spares long edges. Scalars are in the rows."""
-        readers: dict[tuple[int, Phase | None], list[int]] = defaultdict(list)
-        for box in self.boxes:
-            for id_ in dict.fromkeys(v.id for n in box.nodes for v in n.inputs):
-                if id_ in self.inputs and self.inputs[id_].value.type.ndim:
-                    readers[id_, box.phase].append(box.number)
-        bundles: dict[Bundle, list[Input]] = defaultdict(list)
-        for (id_, phase), numbers in readers.items():
-            given = self.inputs[id_]
-            bundles[phase, given.role == "state", tuple(numbers)].append(given)
-        return bundles
-
-    def _bundle_name(self, key: Bundle) -> str:
-        return f"i{self.bundles[key][0].value.id}_{key[0] or 'all'}_{key[2][0]}"
-
     def _passed_through(self, g: graphviz.Digraph) -> None:
         """Inputs that are given back as they are have no row to say so."""
         for o in self.program.outputs:
@@ -208,9 +203,6 @@ class _Drawing:
     # ---- edges ----------------------------------------------------------------------------------
 
     def _edges(self, g: graphviz.Digraph) -> None:
-        for key in self.bundles:
-            for number in key[2]:
-                g.edge(self._bundle_name(key), f"b{number}")
         readers: dict[int, set[int]] = defaultdict(set)
         between: dict[tuple[int, int], dict[int, Value]] = defaultdict(dict)
         for box in self.boxes:

@@ -70,16 +70,14 @@ def plain_table(rows: str) -> str:
 
 
 def input_table(inputs: list[Input]) -> str:
-    """The box of inputs that are read in the same places."""
-    rows = "".join(
-        "<TR>"
-        + cell(font(str(i.value), SLATE))
-        + cell(f"<B>{html(short_name(i.name) or i.role)}</B>")
-        + cell(font(str(i.value.type), SLATE))
-        + "</TR>"
-        for i in inputs
-    )
-    return f"<{table(rows, STATE if inputs[0].role == 'state' else ARGUMENT)}>"
+    """The box of the inputs that one box of ops reads."""
+    rows = ""
+    for i in inputs:
+        look = STATE if i.role == "state" else ARGUMENT
+        name = cell(f"<B>{html(short_name(i.name) or i.role)}</B>", BGCOLOR=look.band)
+        id_, type_ = (cell(font(str(x), SLATE)) for x in (i.value, i.value.type))
+        rows += f"<TR>{id_}{name}{type_}</TR>"
+    return f"<{table(rows, PHASE_LOOKS[None])}>"
 
 
 def legend(title: str, facts: str) -> str:

@@ -18,21 +18,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tinyaot.ir import Input, Node, Output, Program, Value
+from tinyaot.cost import node_cost
+from tinyaot.ir import Node, Output, Program, Value
 from tinyaot.memory import saved_bytes
-from tinyaot.ops.core import TABLE
+from tinyaot.ops.core import TABLE, is_half
+from tinyaot.ops.dot import as_ufunc
 from tinyaot.passes.plan import ALIGNMENT
 from tinyaot.passes.storage import is_joint, storages_of
-from tinyaot.shapes import Geometry
+from tinyaot.record import Kernel
+from tinyaot.shapes import Geometry, contiguous
 
 POISON = 0xFF  # every float made of it is a NaN
-STAYS = ("state", "constant", "random")  # roles of inputs that are the same array at most calls
+FIXED = ("state", "constant")  # roles of inputs that are the same array at most calls
 
 
 class Executable:
@@ -75,6 +77,11 @@ class Executable:
         gradients, of a forward the others."""
         return self._entries[entry].gives
 
+    @property
+    def kernels(self) -> list[Kernel]:
+        """One for each line that computes, of all entries."""
+        return [k for entry in self._entries.values() for k in entry.kernels]
+
     def source(self, entry: str) -> str:
         """The Python text of an entry."""
         return self._entries[entry].source
@@ -97,7 +104,9 @@ def aligned_empty(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
-def view_of(buffer: np.ndarray, dtype: np.dtype[Any], geometry: Geometry, offset: int) -> np.ndarray:
+def view_of(
+    buffer: np.ndarray, dtype: np.dtype[Any], geometry: Geometry, offset: int
+) -> np.ndarray:
     """The array that `geometry` sees of `buffer` (in C order), from byte `offset` on."""
     if 0 in geometry.shape:
         return np.empty(geometry.shape, dtype)
@@ -115,16 +124,12 @@ def view_of(buffer: np.ndarray, dtype: np.dtype[Any], geometry: Geometry, offset
     return array if carrier is dtype else array.view(dtype)
 
 
-@dataclass
-class _Buffer:
-    """A local or global name of the generated function, and the views that are made of it."""
-
-    name: str
-    views: dict[str, Callable[[np.ndarray], np.ndarray]]
-
-
 class _Entry:
-    """One function: its text, its globals, and how arguments become names."""
+    """One function: its text, its globals, and how arguments become names.
+
+    A *fixed* input is one that is the same array at most calls: it is a global, and so are the
+    views of it, which are made again only when it is another array. Other inputs are parameters.
+    """
 
     def __init__(self, executable: Executable, name: str, half: range) -> None:
         self.executable, self.name, self.half = executable, name, half
@@ -132,107 +137,101 @@ class _Entry:
         assert program.plan is not None
         self.places = program.plan.places
         self.storages = storages_of(program)
-        self.space: dict[str, Any] = {"empty": np.empty, "view_of": view_of}
         backward = name == "backward"
         self.gives = [o for o in program.outputs if (o.role == "gradient") == backward]
-        self.takes, stays = self._takes(backward)
-        self.stays = [(at, v.id) for at, v in enumerate(self.takes) if v.id in stays]
-        self.bound: dict[int, Any] = {id_: None for _, id_ in self.stays}
-        self.local = {v.id for v in self.takes if v.id not in stays}
+        self.takes = self._takes(backward)
+        fixed = {i.value.id for i in program.inputs if i.role in FIXED}
+        self.fixed: dict[int, np.ndarray | None] = {v.id: None for v in self.takes if v.id in fixed}
+        self.parameters = {v.id for v in self.takes if v.id not in fixed}
+        self.fixed_views: dict[int, list[tuple[str, Value, Geometry]]] = {
+            id_: [] for id_ in self.fixed
+        }
         self.mutated = {o.of for o in self.gives if o.role == "mutated" and o.value.id != o.of}
-        self.state_views: dict[int, list[tuple[str, Value]]] = {id_: [] for _, id_ in self.stays}
-        self.head: list[str] = []
-        self.named: dict[int, str] = {}
-        self.fresh: dict[int, str] = {}
+        self.globals: dict[str, Any] = {"empty": np.empty, "view_of": view_of}
+        self.head: dict[str, None] = {}  # lines that make fresh memory and views of it
+        self.names: dict[tuple[int, Geometry], str] = {}
+        self.kernels: list[Kernel] = []
         self.source = self._write()
-        exec(compile(self.source, f"<tinyaot {program.name}.{name}>", "exec"), self.space)
-        self.function = self.space[name]
+        exec(compile(self.source, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
+        self.function: Callable[..., list[np.ndarray]] = self.globals[name]
 
-    def _takes(self, backward: bool) -> tuple[list[Value], set[int]]:
+    def _takes(self, backward: bool) -> list[Value]:
         program, root = self.program, self.storages.root
-        inputs: list[Input] = [i for i in program.inputs if i.role != "cotangent"]
+        inputs = [i.value for i in program.inputs if i.role != "cotangent"]
         if not backward:
-            return [i.value for i in inputs], {i.value.id for i in inputs if i.role in STAYS}
+            return inputs
         read = {root[v.id] for at in self.half for v in program.nodes[at].inputs}
         read |= {root[o.value.id] for o in self.gives}
-        inputs = [i for i in inputs if i.value.id in read]
-        takes = [i.value for i in inputs]
-        takes += [o.value for o in program.outputs_of("saved")]
-        takes += [i.value for i in program.inputs_of("cotangent")]
-        return takes, {i.value.id for i in inputs if i.role in STAYS}
+        inputs = [v for v in inputs if v.id in read]
+        inputs += [o.value for o in program.outputs_of("saved")]
+        return inputs + [i.value for i in program.inputs_of("cotangent")]
 
     # ---- names ----
 
-    def _name(self, value: Value) -> str:
-        """The name under which the function knows `value`."""
-        if value.id not in self.named:
-            self.named[value.id] = self._bind(value)
-        return self.named[value.id]
+    def _array(self, value: Value, geometry: Geometry | None = None) -> str:
+        """The name of the array that `geometry` (by default the value's own) sees of the value's
+        storage."""
+        own = self.storages.geometry[value.id]
+        key = value.id, geometry or own
+        if key not in self.names:
+            others = sum(id_ == value.id and g != own for id_, g in self.names)
+            suffix = "" if key[1] == own else f"_{others + 1}"
+            self.names[key] = self._bind(f"v{value.id}{suffix}", value, key[1])
+        return self.names[key]
 
-    def _bind(self, value: Value) -> str:
-        place = self.places[value.id]
-        geometry = self.storages.geometry[value.id]
-        root = self.storages.root[value.id]
+    def _bind(self, name: str, value: Value, geometry: Geometry) -> str:
+        """Make the array `name`, or give the name of one that is the same."""
+        place, root = self.places[value.id], self.storages.root[value.id]
         dtype = value.type.dtype.numpy
-        name = f"v{value.id}"
         if place.space == "literal":
-            attrs = self.program.producers[root].attrs
-            scalar = np.full((), attrs["value"], dtype)
-            self.space[name] = np.broadcast_to(scalar, value.type.shape) if value.type.shape else scalar
+            scalar = np.full((), self.program.producers[root].attrs["value"], dtype)
+            # A 0-d array, where it will do: broadcasting needs no strides from us.
+            self.globals[name] = (
+                np.broadcast_to(scalar, geometry.shape) if geometry.shape else scalar
+            )
             return name
         if place.space == "arena":
-            self.space[name] = view_of(self.executable.arena, dtype, geometry, place.offset)
+            self.globals[name] = view_of(self.executable.arena, dtype, geometry, place.offset)
             return name
-        if root in self.local or root in self.bound:
-            base, offset = root, 0  # an argument, or a saved value that is one
-        elif place.space == "input":
-            base, offset = place.root, 0
-        else:
-            return self._bind_fresh(value, geometry)
-        whole = self.program.values[base].type
-        if value.type == whole and geometry.is_contiguous and not geometry.offset:
-            return f"v{base}"
-        if base in self.bound:
-            self.state_views[base].append((name, value))
-            self.space[name] = None
-        else:
-            self._make_view(name, f"v{base}", value, geometry, offset)
-        return name
-
-    def _bind_fresh(self, value: Value, geometry: Geometry) -> str:
-        place, name = self.places[value.id], f"v{value.id}"
-        if place.space == "saved":
-            if not self.fresh:
-                pass
-            self._allocate("saved", f"empty({saved_bytes(self.program)}, uint8)")
+        taken = root in self.parameters or root in self.fixed
+        base = root if taken or place.space == "saved" else place.root
+        is_base = value.type == self.program.values[base].type and geometry == contiguous(
+            value.type.shape
+        )
+        if base in self.fixed:
+            if is_base:
+                return f"v{base}"
+            self.fixed_views[base].append((name, value, geometry))
+            self.globals[name] = None
+            return name
+        if not taken and place.space == "saved":
+            self._allocate("saved", f"empty({saved_bytes(self.program)}, {self._dtype(np.uint8)})")
             self._make_view(name, "saved", value, geometry, place.offset)
             return name
-        whole = self.program.values[place.root].type
-        base = f"v{place.root}"
-        self._allocate(base, f"empty({whole.shape}, {self._dtype(whole.dtype.numpy)})")
-        if value.type == whole and geometry.is_contiguous and not geometry.offset:
-            return base
-        name = f"v{value.id}" if value.id != place.root else f"w{value.id}"
-        self._make_view(name, base, value, geometry, 0)
+        if not taken and place.space == "output":
+            type_ = self.program.values[base].type
+            self._allocate(f"v{base}", f"empty({type_.shape}, {self._dtype(type_.dtype.numpy)})")
+        if is_base:
+            return f"v{base}"
+        name = name if name != f"v{base}" else f"{name}_view"
+        self._make_view(name, f"v{base}", value, geometry, 0)
         return name
 
     def _allocate(self, name: str, expression: str) -> None:
-        self.space.setdefault("uint8", np.dtype(np.uint8))
-        line = f"{name} = {expression}"
-        if line not in self.head:
-            self.head.append(line)
-            if self.executable.poison:
-                self.space["poison"] = _poison
-                self.head.append(f"poison({name})")
+        self.head[f"{name} = {expression}"] = None
+        if self.executable.poison:
+            self.globals["poison"] = _poison
+            self.head[f"poison({name})"] = None
 
-    def _dtype(self, dtype: np.dtype[Any]) -> str:
-        self.space[dtype.name] = dtype
+    def _dtype(self, dtype: Any) -> str:
+        dtype = np.dtype(dtype)
+        self.globals[dtype.name] = dtype
         return dtype.name
 
     def _make_view(self, name: str, base: str, value: Value, g: Geometry, offset: int) -> None:
-        self.space[f"g{value.id}"] = g
+        self.globals[f"geometry_{name}"] = g
         dtype = self._dtype(value.type.dtype.numpy)
-        self.head.append(f"{name} = view_of({base}, {dtype}, g{value.id}, {offset})")
+        self.head[f"{name} = view_of({base}, {dtype}, geometry_{name}, {offset})"] = None
 
     # ---- text ----
 
@@ -242,28 +241,48 @@ class _Entry:
             node = self.program.nodes[at]
             if not self.storages.is_view(node) and self.places[node.result.id].space != "literal":
                 body.append(self._call(node))
+                cost = node_cost(node)
+                kernel = Kernel(node.op, body[-1], (node.result.id,), cost.bytes, cost.flops)
+                self.kernels.append(kernel)
             if self.executable.poison:
                 body += self._deaths(at)
-        returned = [
-            f"v{o.of}" if o.role == "mutated" else self._name(o.value) for o in self.gives
-        ]
-        parameters = ", ".join(f"v{v.id}" for v in self.takes if v.id in self.local)
-        lines = [*self.head, *body, f"return ({''.join(r + ', ' for r in returned)})"]
+        returned = [f"v{o.of}" if o.role == "mutated" else self._array(o.value) for o in self.gives]
+        parameters = ", ".join(f"v{v.id}" for v in self.takes if v.id in self.parameters)
+        lines = [*self.head, *body, f"return [{', '.join(returned)}]"]
         if self.executable.poison:
-            self.space["arena"] = self.executable.arena
+            self.globals["arena"] = self.executable.arena
             lines.insert(0, f"arena.fill({POISON})")
         return f"def {self.name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
 
     def _call(self, node: Node) -> str:
-        primitive = TABLE[node.op]
-        out = self._name(node.result)
-        operands = [self._name(v) for v in node.inputs]
-        if isinstance(primitive.array, np.ufunc) and not node.attrs:
-            self.space[node.op] = primitive.array
-            return f"{node.op}({', '.join([*operands, out])})"
+        """The line that computes a node: a call of a ufunc where that is all, or of `into`."""
+        primitive, result = TABLE[node.op], node.result
+        ufunc, half = (
+            primitive.ufunc,
+            is_half(node.inputs[0].type.dtype.numpy) if node.inputs else False,
+        )
+        if primitive.kind == "dot" and result.type.dtype.is_floating and not half:
+            geometries = [self.storages.geometry[v.id] for v in (*node.inputs, result)]
+            product = as_ufunc(node.attrs["spec"], *geometries)
+            if product is not None:
+                self.globals[product[0].__name__] = product[0]
+                names = [
+                    self._array(v, g)
+                    for v, g in zip((*node.inputs, result), product[1:], strict=True)
+                ]
+                return f"{product[0].__name__}({', '.join(names)})"
+        out, operands = self._array(result), [self._array(v) for v in node.inputs]
+        if ufunc is not None and primitive.kind == "map":
+            self.globals[ufunc.__name__] = ufunc
+            return f"{ufunc.__name__}({', '.join([*operands, out])})"
+        if ufunc is not None and primitive.kind == "reduce" and not half:
+            self.globals[ufunc.__name__] = ufunc
+            dtype = self._dtype(result.type.dtype.numpy)
+            axes = node.attrs["axes"]
+            return f"{ufunc.__name__}.reduce({operands[0]}, {axes}, {dtype}, {out}, True)"
         assert primitive.into is not None
-        name = f"{node.op}_{node.result.id}"
-        self.space[name] = partial(primitive.into, **node.attrs) if node.attrs else primitive.into
+        name = f"{node.op}_{result.id}" if node.attrs else f"{node.op}_into"
+        self.globals[name] = partial(primitive.into, **node.attrs) if node.attrs else primitive.into
         return f"{name}({', '.join([out, *operands])})"
 
     def _deaths(self, at: int) -> list[str]:
@@ -272,36 +291,37 @@ class _Entry:
         for v in (*self.program.nodes[at].inputs, *self.program.nodes[at].results):
             place, name = self.places[v.id], f"dead{self.places[v.id].root}"
             if place.space == "arena" and place.last == at and place.nbytes:
-                self.space[name] = self.executable.arena[place.offset : place.offset + place.nbytes]
+                end = place.offset + place.nbytes
+                self.globals[name] = self.executable.arena[place.offset : end]
                 lines.append(f"{name}.fill({POISON})")
         return list(dict.fromkeys(lines))
 
     # ---- running ----
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        copied = []
-        arguments = []
+        arguments: list[np.ndarray] = []
+        originals: list[tuple[np.ndarray, np.ndarray]] = []
+        fixed = self.fixed
         for value, array in zip(self.takes, arrays, strict=True):
             if not array.flags.c_contiguous:
+                # The plan knows inputs in C order only.
                 original, array = array, array.copy(order="C")
                 if value.id in self.mutated:
-                    copied.append((original, array))
-            if value.id in self.local:
+                    originals.append((original, array))
+            if value.id not in fixed:
                 arguments.append(array)
-            elif self.bound[value.id] is not array:
+            elif fixed[value.id] is not array:
                 self._rebind(value, array)
-        result = list(self.function(*arguments))
-        for original, array in copied:
+        result = self.function(*arguments)
+        for original, array in originals:
             np.copyto(original, array)
             result = [original if r is array else r for r in result]
         return result
 
     def _rebind(self, value: Value, array: np.ndarray) -> None:
-        self.bound[value.id] = array
-        self.space[f"v{value.id}"] = array
-        for name, view in self.state_views[value.id]:
-            geometry = self.storages.geometry[view.id]
-            self.space[name] = view_of(array, view.type.dtype.numpy, geometry, 0)
+        self.fixed[value.id] = self.globals[f"v{value.id}"] = array
+        for name, view, geometry in self.fixed_views[value.id]:
+            self.globals[name] = view_of(array, view.type.dtype.numpy, geometry, 0)
 
 
 def _poison(array: np.ndarray) -> None:

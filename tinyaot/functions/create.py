@@ -27,6 +27,7 @@ from tinyaot.functions.operands import (
     is_tracing,
 )
 from tinyaot.shapes import (
+    DTYPES,
     DType,
     Shape,
     dtype_of,
@@ -208,6 +209,9 @@ def eye(
 # ---- dtypes and devices -------------------------------------------------------------------------
 
 
+_NAMES = frozenset(d.name for d in DTYPES)
+
+
 def to(x: Tensor, *where: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
     """x in a dtype, on a device, or in both as another tensor has them: x itself if it is so.
 
@@ -216,7 +220,7 @@ def to(x: Tensor, *where: Any, dtype: Any = None, device: Any = None, copy: bool
     for item in where:
         if isinstance(item, Tensor):
             dtype, device = item.dtype, item.device
-        elif isinstance(item, DType) or not isinstance(item, str):
+        elif not isinstance(item, str) or item in _NAMES:
             dtype = item
         else:
             device = item

@@ -63,6 +63,8 @@ class Primitive:
              operand that `may_overwrite` names, and overlaps no other. None: only `write`.
     scratch: bytes that `into` allocates when its operands are in C order: `(ins, out, attrs)`.
     destroys: positions of operands whose buffer `out` may be; None: as the kind says.
+    ufunc:   the NumPy ufunc that a map, a reduction or a scan is, where it is just that: an
+             executor can call it (its `reduce`, its `accumulate`) without a frame of ours.
     vjp:     a rule an operand (None: that operand has no gradient, such as an index); a function
              `i -> rule` for variadic ops; or None: the op is not differentiable, a listed fact.
     flops:   operations by the usual convention (a map: one an element; a product: 2mnk).
@@ -82,6 +84,7 @@ class Primitive:
     doc: str = ""
     scratch: Callable[[Sequence[TensorType], TensorType, Attrs], int] = lambda ins, out, attrs: 0
     destroys: tuple[int, ...] | None = None
+    ufunc: np.ufunc | None = None
 
     def may_overwrite(self, operand: int) -> bool:
         """Whether `into` is right when `out` is this operand's buffer (of out's own type)."""

@@ -23,6 +23,7 @@ from tinyaot.ops.core import Attrs, Primitive, declare, is_half, same_dtype
 from tinyaot.ops.reduce import broadcast
 from tinyaot.ops.views import reshape
 from tinyaot.shapes import (
+    Geometry,
     Shape,
     TensorType,
     contiguous,
@@ -203,6 +204,37 @@ def _array(a: np.ndarray, b: np.ndarray, spec: str) -> np.ndarray:
     out = np.empty(_out_shape(spec, a.shape, b.shape), a.dtype)
     _into(out, a, b, spec)
     return out
+
+
+def as_ufunc(
+    spec: str, a: Geometry, b: Geometry, out: Geometry
+) -> tuple[np.ufunc, Geometry, Geometry, Geometry] | None:
+    """A float product as `ufunc(a, b, out)` on other views of the same bytes, for an executor that
+    makes them once; None where it takes more than that (a copy, or sums before it)."""
+    in_a, in_b, in_out = letters(spec)
+    if any(c not in other + in_out for x, other in ((in_a, in_b), (in_b, in_a)) for c in x):
+        return None
+    plan = _plan(spec, a.shape, a.strides, b.shape, b.strides, out.strides, 1)
+    views = [_geometry(g, v) for g, v in ((a, plan.a), (b, plan.b), (out, plan.out))]
+    if any(view is None for view in views):
+        return None
+    a, b, out = (view for view in views if view is not None)
+    if plan.product == "multiply":
+        return np.multiply, a, b, out
+    if plan.product == "matmul":
+        return np.matmul, a, b, out
+    swapped = [permute_geometry(g, _swap(len(g.shape))) for g in (b, a, out)]
+    return np.matmul, swapped[0], swapped[1], swapped[2]
+
+
+def _geometry(g: Geometry, view: View) -> Geometry | None:
+    axes, shape = view
+    return reshape_geometry(permute_geometry(g, axes), shape)
+
+
+def _swap(ndim: int) -> tuple[int, ...]:
+    """The permutation that swaps the last two axes."""
+    return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
 # ---- the row of the table -----------------------------------------------------------------------

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from tinyaot.errors import DTypeError
 from tinyaot.ops.core import Attrs, Primitive, Rule, declare, elements, is_half, same_dtype
@@ -65,7 +65,17 @@ def _map(
 
     return declare(
         Primitive(
-            name, "map", type_rule, in_c_order, into, vjp, elements, weight, expr, scratch=scratch
+            name,
+            "map",
+            type_rule,
+            in_c_order,
+            into,
+            vjp,
+            elements,
+            weight,
+            expr,
+            scratch=scratch,
+            ufunc=array if isinstance(array, np.ufunc) else None,
         )
     )
 
@@ -85,6 +95,17 @@ def _in_steps(function: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[...
         return out
 
     return array
+
+
+@cache
+def _scipy_erf() -> Callable[..., Any]:
+    from scipy.special import erf  # takes longer to import than all of tinyaot: when first used
+
+    return erf  # type: ignore[no-any-return]
+
+
+def _erf(x: np.ndarray, out: np.ndarray) -> None:
+    _scipy_erf()(x, out)
 
 
 def _half_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
@@ -109,6 +130,10 @@ def _relu(x: np.ndarray, out: np.ndarray | None = None) -> Any:
 
 
 def _power(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
+    if not isinstance(b, np.ndarray):  # a Python number takes the dtype of the other operand
+        b = a.dtype.type(b)
+    elif not isinstance(a, np.ndarray):
+        a = b.dtype.type(a)
     if b.dtype.kind != "i" or b.size == 0 or b.min() >= 0:
         return np.power(a, b, out=out)
     # Integers to negative powers, which NumPy refuses: 1 over the power, cut to an integer (torch).
@@ -180,7 +205,7 @@ sigmoid: Primitive = _map(
 )
 erf: Primitive = _map(
     "erf",
-    _in_steps(special.erf),
+    _in_steps(_erf),
     (lambda g, y, x: mul(g, mul(exp(neg(mul(x, x))), 2.0 / math.sqrt(math.pi))),),
     "erf({0})",
     TRANSCENDENTAL,

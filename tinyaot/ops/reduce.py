@@ -108,7 +108,16 @@ def _reduce(
 
     return declare(
         Primitive(
-            name, "reduce", type_rule, array, into, (rule,), elements_in, doc=doc, scratch=scratch
+            name,
+            "reduce",
+            type_rule,
+            array,
+            into,
+            (rule,),
+            elements_in,
+            doc=doc,
+            scratch=scratch,
+            ufunc=ufunc,
         )
     )
 
@@ -226,7 +235,16 @@ def _scan(name: str, ufunc: np.ufunc, rule: Rule, doc: str) -> Primitive:
 
     return declare(
         Primitive(
-            name, "scan", type_rule, array, into, (rule,), elements_in, doc=doc, scratch=scratch
+            name,
+            "scan",
+            type_rule,
+            array,
+            into,
+            (rule,),
+            elements_in,
+            doc=doc,
+            scratch=scratch,
+            ufunc=ufunc,
         )
     )
 

@@ -11,6 +11,7 @@ which is what `set_value(old, new)` says: the value of new, the gradient of old.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -102,6 +103,9 @@ class _Functional:
         self.builder = Builder(program.next_id)
         self.storages: Storages = storages_of(program)
         self.views: dict[int, _View] = {}
+        self.uses = Counter(v.id for n in program.nodes for v in n.inputs)
+        self.uses.update(o.value.id for o in program.outputs)
+        self.uses.update(i.value.id for i in program.inputs)  # the caller's use
         for i in program.inputs:
             self._start(i.value)
 
@@ -173,6 +177,9 @@ class _Functional:
             new = self._emit(
                 node, target, lambda x, v: ops.scatter_back(x, view.chain, v), old, new
             )
+        elif self.uses[source.id] > 1:
+            # Two tensors, so two values: a derivative by the one is not a derivative by the other.
+            new = self._emit(node, target, ops.copy, new)
         storage.value, storage.writer = new, node
         storage.version += 1
         history.version = base.version = base.seen = storage.version
