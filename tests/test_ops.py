@@ -19,6 +19,7 @@ from tests.op_samples import (
 )
 from tinyaot import ops
 from tinyaot.ops import TABLE, Primitive
+from tinyaot.ops.core import same_buffer
 
 
 def test_every_primitive_has_a_sample() -> None:
@@ -86,15 +87,39 @@ def test_into_allocates_no_more_than_it_says(name: str) -> None:
         result = primitive.infer(types, case.attrs)
         if max([result.nbytes, *(t.nbytes for t in types)]) < 1_000_000:
             continue
-        out = garbage(result)
         allowed = primitive.scratch(types, result, case.attrs) + NUMPYS_BUFFERS
-        with np.errstate(all="ignore"):
-            primitive.into(out, *case.arrays, **case.attrs)  # fills caches
+        in_place = [i for i, t in enumerate(types) if primitive.may_overwrite(i) and t == result]
+        want = np.asarray(primitive.array(*case.arrays, **case.attrs))
+        for place in (None, *in_place):
+            out = garbage(result) if place is None else case.arrays[place].copy()
+            arrays = [out if i == place else x for i, x in enumerate(case.arrays)]
             tracemalloc.start()
-            primitive.into(out, *case.arrays, **case.attrs)
+            with np.errstate(all="ignore"):
+                primitive.into(out, *arrays, **case.attrs)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-        assert peak <= allowed, f"{case}: {peak} bytes, {allowed} allowed"
+            assert peak <= allowed, f"{case}: {peak} bytes, {allowed} allowed"
+            check_bits(out, want, case)
+
+
+def test_where_into_any_of_its_operands() -> None:
+    """It may overwrite only the last without a copy, but is right with all, and with overlaps."""
+    assert [TABLE["where"].may_overwrite(i) for i in range(3)] == [False, False, True]
+    bits = np.array([1, 0, 1, 1, 0, 0, 1, 0, 1], bool)
+    for shift in (-1, 0, 1):
+        for place in range(3):
+            memory = np.tile(bits, 3)
+            arrays = [bits, np.roll(bits, 1), np.roll(bits, 3)]
+            arrays[place] = memory[9 + shift : 18 + shift]
+            want = TABLE["where"].array(*(x.copy() for x in arrays))
+            TABLE["where"].into(memory[9:18], *arrays)  # type: ignore[misc]
+            check_bits(memory[9:18], want, (shift, place))
+
+
+def test_same_buffer() -> None:
+    x = np.zeros((3, 3))
+    assert same_buffer(x, x.view()) and same_buffer(x[1:], x[1:])
+    assert not any(same_buffer(x, y) for y in (x.T, x.copy(), x[:2], x[::-1]))
 
 
 def test_names_are_exported_under_their_own_names() -> None:

@@ -609,3 +609,37 @@ def test_60_branches_on_values_raise():
 
     with pytest.raises(ta.errors.TraceError, match="where"):
         ta.compile(f, backend="numpy")(ta.tensor([1.0]))
+
+
+# ---- more of the same kind ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_strided_argument_that_is_written(compiled):
+    def f(v):
+        v += 1
+        w = v.reshape(-1)
+        w *= 2
+        return w.sum()
+
+    g = ta.compile(f, backend="numpy") if compiled else f
+    x = ta.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert g(x.T[1:]).item() == 2 * (1 + 4 + 2 + 5 + 4)
+    leaf = ta.tensor(np.arange(6, dtype=np.float32).reshape(2, 3), requires_grad=True)
+    y = leaf * 3
+    (g(y.T[1:]) + y.sum()).backward()
+    eager = leaf.grad.tolist()
+    assert eager[0][0] == 3 and eager[1][0] == 3
+
+
+def test_copies_do_not_share_an_edge():
+    def f(a, b):
+        c = b * 1
+        c.copy_(a)
+        return (c * c).sum()
+
+    gradients(check(f, f32(1, 2), f32(3, 4)), [2, 4], None)
+    x0 = ta.tensor([1.0, 2.0], requires_grad=True)
+    x1 = ta.tensor([3.0, 4.0]) * 1
+    x1.copy_(x0)
+    assert ta.grad((x0 * x0).sum(), x1, allow_unused=True) == (None,)

@@ -6,6 +6,7 @@ a vjp rule can use like a tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +65,8 @@ class Builder:
         attrs: dict[str, Any] | None = None,
     ) -> Node:
         """Append a node with fresh results of the given types."""
+        if op == "full" and attrs is not None and attrs["value"] != attrs["value"]:
+            attrs = {**attrs, "value": math.nan}  # the one NaN, so that equal programs are equal
         results = tuple(self.fresh(t) for t in types)
         node = Node(op, tuple(inputs), results, attrs or {}, self.phase, self.loc, self.origin)
         self.nodes.append(node)

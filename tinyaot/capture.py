@@ -129,6 +129,16 @@ def _bases(found: Capture) -> dict[History, Tensor]:
     tensors: list[Tensor] = [x.source for x in lifted]
     written = [x.shadow is not None and x.shadow._data.root.written for x in lifted]
     bases: dict[History, Tensor] = {}
+    for t, w, x in zip(tensors, written, lifted, strict=True):
+        if w and not t.is_contiguous():
+            # The passes know C order only: a view that is written is one of its base, then.
+            if not t._chain:
+                raise MutationError(
+                    f"{x.name or 'an input'} is written, and its memory is not in C order: pass a "
+                    f"contiguous() tensor",
+                    locate=False,
+                )
+            bases[t._history] = base_of(t)
     for i, j in overlapping(tensors, written):
         a, b = tensors[i], tensors[j]
         if a._history is not b._history:
@@ -138,9 +148,7 @@ def _bases(found: Capture) -> dict[History, Tensor]:
                 f"the other from it inside the function",
                 locate=False,
             )
-        whole = a if not a._chain else b if not b._chain else base_of(a)
-        if a._history not in bases or bases[a._history]._chain == ():
-            bases[a._history] = whole
+        bases[a._history] = a if not a._chain else b if not b._chain else base_of(a)
     return bases
 
 
@@ -309,7 +317,9 @@ def _find_slots(engine: TraceEngine, reach: Reach, positions: set[int]) -> dict[
             slots = reach.tensors.get(id(lifted.source._data))  # a NumPy array in reach
         if slots is not None:
             found[index] = slots[0]
-            lifted.name = lifted.name or slots[0].path
+            # the plainest of its paths: model.weight rather than optimizer.params[0]
+            plainest = min((s.path for s in slots), key=lambda path: (path.count("["), len(path)))
+            lifted.name = lifted.name or plainest
         elif id(lifted.source) in grads:
             owner, path = grads[id(lifted.source)]
             found[index] = Slot(f"{path}.grad", owner, "_grad", getattr)

@@ -175,10 +175,9 @@ class Recorder:
         source = self.edge(src)
         if source is None and self.edge(dst) is None and history.edge is None:
             return
-        if source is not None and not dst._chain:
-            history.edge = source  # all of the base is new: nothing flows to the old value
-        else:
-            history.edge = WriteNode(history.edge, source, dst._chain), 0
+        # A write to all of the base leaves nothing of its old value to differentiate.
+        base = None if source is not None and not dst._chain else history.edge
+        history.edge = WriteNode(base, source, dst._chain), 0
         history.requires_grad = True
         history.version += 1
 

@@ -226,10 +226,8 @@ class _Walk:
         names = fn.__code__.co_freevars
         for name, cell in zip(names, fn.__closure__ or (), strict=True):
             self.slot(name, cell, None, _cell)
-        for i in range(len(fn.__defaults__ or ())):
-            self.slot(f"{fn.__name__} default {i}", fn.__defaults__, i, _item)
-        for name in fn.__kwdefaults__ or {}:
-            self.slot(f"{fn.__name__} default {name}", fn.__kwdefaults__, name, _item)
+        for defaults in ("__defaults__", "__kwdefaults__"):
+            self.slot(f"{fn.__name__} default", fn, defaults, _slot_attr)
         codes = [fn.__code__]
         for code in codes:
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]

@@ -397,11 +397,21 @@ def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tenso
 
 
 def base_of(tensor: Tensor) -> Tensor:
-    """The base of a view's history (a new Tensor for it, on its bytes); any other tensor itself."""
+    """The base of a view's history; any other tensor itself.
+
+    A leaf base is the leaf itself, found through the view's edge; another gets a new Tensor.
+    """
+    history = tensor._history
     if not tensor._chain:
         return tensor
-    base = Tensor(tensor._history.base)
-    base._history = tensor._history
+    edge = tensor._edge
+    if history.edge is None and history.requires_grad and edge is not None:
+        while not isinstance(edge, Tensor):
+            assert edge is not None
+            edge = edge[0].edges[0]
+        return edge
+    base = Tensor(history.base)
+    base._history = history
     return base
 
 

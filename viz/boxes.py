@@ -67,10 +67,15 @@ def _joined(program: Program, boxes: list[Box], most_rows: int) -> list[Box]:
     """Boxes after those that began apart and met later have been put together, renumbered."""
     position = {id(node): i for i, node in enumerate(program.nodes)}
     alive = {b.number: b for b in boxes}
+    # scalars such as a learning rate connect what has nothing else to do with each other
+    shared = {i for i, v in program.values.items() if not v.type.ndim and len(program.users[i]) > 1}
     for box in boxes:
         for number in sorted(box.needs):
             other = alive[number]
             if box.key != other.key or len(box.nodes) + len(other.nodes) > most_rows:
+                continue
+            given = {r.id for n in other.nodes for r in n.results} - shared
+            if given.isdisjoint(v.id for n in box.nodes for v in n.inputs):
                 continue
             if _reaches(box.needs - {number}, number, alive):
                 continue  # a third box stands between

@@ -257,20 +257,15 @@ class _Entry:
     def _call(self, node: Node) -> str:
         """The line that computes a node: a call of a ufunc where that is all, or of `into`."""
         primitive, result = TABLE[node.op], node.result
-        ufunc, half = (
-            primitive.ufunc,
-            is_half(node.inputs[0].type.dtype.numpy) if node.inputs else False,
-        )
+        ufunc = primitive.ufunc
+        half = bool(node.inputs) and is_half(node.inputs[0].type.dtype.numpy)
         if primitive.kind == "dot" and result.type.dtype.is_floating and not half:
-            geometries = [self.storages.geometry[v.id] for v in (*node.inputs, result)]
-            product = as_ufunc(node.attrs["spec"], *geometries)
+            values = (*node.inputs, result)
+            product = as_ufunc(node.attrs["spec"], *(self.storages.geometry[v.id] for v in values))
             if product is not None:
-                self.globals[product[0].__name__] = product[0]
-                names = [
-                    self._array(v, g)
-                    for v, g in zip((*node.inputs, result), product[1:], strict=True)
-                ]
-                return f"{product[0].__name__}({', '.join(names)})"
+                name = product[0].__name__
+                self.globals[name] = product[0]
+                return f"{name}({', '.join(self._array(values[i], g) for i, g in product[1])})"
         out, operands = self._array(result), [self._array(v) for v in node.inputs]
         if ufunc is not None and primitive.kind == "map":
             self.globals[ufunc.__name__] = ufunc

@@ -87,8 +87,8 @@ View = tuple[tuple[int, ...], Shape]  # axes in order, then the shape they are m
 class _Plan:
     """Views of a, b and out on which one NumPy call computes the product.
 
-    product: "multiply" (nothing is contracted), "matmul", or "swapped" (matmul of the transposes,
-    when it is out's rows that are dense).
+    product: "multiply" where nothing is contracted, else "matmul", which reads (and writes)
+    a matrix whose rows or whose columns are dense without copying it.
     """
 
     product: str
@@ -151,9 +151,8 @@ def _plan(
     # then copies the other.
     orders = ["".join(sorted(contracted, key=lambda c: -abs(s[c]))) for s in (of_a, of_b)]
     k = max(orders, key=lambda o: _merges(o, of_a, sizes) + _merges(o, of_b, sizes))
-    dense_rows = any(of_out[c] == item and sizes[c] > 1 for c in m)
     return _Plan(
-        "swapped" if dense_rows else "matmul",
+        "matmul",
         view(in_a, outer, m, k),
         view(in_b, outer, k, n),
         view(in_out, outer, m, n),
@@ -183,10 +182,8 @@ def _into(out: np.ndarray, a: np.ndarray, b: np.ndarray, spec: str) -> None:
     a, b, out = _apply(a, plan.a), _apply(b, plan.b), _apply(out, plan.out)
     if plan.product == "multiply":
         np.multiply(a, b, out=out)
-    elif plan.product == "matmul":
-        np.matmul(a, b, out=out)
     else:
-        np.matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2), out=out.swapaxes(-1, -2))
+        np.matmul(a, b, out=out)
 
 
 @cache
@@ -208,33 +205,31 @@ def _array(a: np.ndarray, b: np.ndarray, spec: str) -> np.ndarray:
 
 def as_ufunc(
     spec: str, a: Geometry, b: Geometry, out: Geometry
-) -> tuple[np.ufunc, Geometry, Geometry, Geometry] | None:
-    """A float product as `ufunc(a, b, out)` on other views of the same bytes, for an executor that
-    makes them once; None where it takes more than that (a copy, or sums before it)."""
+) -> tuple[np.ufunc, list[tuple[int, Geometry]]] | None:
+    """A float product as one call of a ufunc, for an executor that makes views once: its
+    arguments, each as a position in (a, b, out) and the geometry that it sees there. None where
+    the product takes more than that (a copy, or sums before it)."""
     in_a, in_b, in_out = letters(spec)
     if any(c not in other + in_out for x, other in ((in_a, in_b), (in_b, in_a)) for c in x):
         return None
     plan = _plan(spec, a.shape, a.strides, b.shape, b.strides, out.strides, 1)
-    views = [_geometry(g, v) for g, v in ((a, plan.a), (b, plan.b), (out, plan.out))]
-    if any(view is None for view in views):
-        return None
-    a, b, out = (view for view in views if view is not None)
-    if plan.product == "multiply":
-        return np.multiply, a, b, out
-    if plan.product == "matmul":
-        return np.matmul, a, b, out
-    swapped = [permute_geometry(g, _swap(len(g.shape))) for g in (b, a, out)]
-    return np.matmul, swapped[0], swapped[1], swapped[2]
+    arguments = []
+    for position, (geometry, (axes, shape)) in enumerate(
+        ((a, plan.a), (b, plan.b), (out, plan.out))
+    ):
+        view = reshape_geometry(permute_geometry(geometry, axes), shape)
+        if view is None:
+            return None
+        arguments.append((position, view))
+    if plan.product != "swapped":
+        return np.multiply if plan.product == "multiply" else np.matmul, arguments
+    left, right, result = arguments
+    return np.matmul, [(i, _transpose(g)) for i, g in (right, left, result)]
 
 
-def _geometry(g: Geometry, view: View) -> Geometry | None:
-    axes, shape = view
-    return reshape_geometry(permute_geometry(g, axes), shape)
-
-
-def _swap(ndim: int) -> tuple[int, ...]:
-    """The permutation that swaps the last two axes."""
-    return (*range(ndim - 2), ndim - 1, ndim - 2)
+def _transpose(g: Geometry) -> Geometry:
+    n = len(g.shape)
+    return permute_geometry(g, (*range(n - 2), n - 1, n - 2))
 
 
 # ---- the row of the table -----------------------------------------------------------------------

@@ -1,0 +1,438 @@
+"""State between two calls: whatever a function reaches and somebody changes, no call is stale.
+
+Each case makes a function and a way to change what it reaches. The compiled function is called,
+the state is changed, and it is called again: both times it has to give what eager gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyaot as ta
+import tinyaot.nn.functional as F
+from tinyaot import nn
+
+X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+Case = tuple[Callable[[Any], Any], Callable[[], Any]]
+CASES: dict[str, Callable[[], Case]] = {}
+
+
+def case(make: Callable[[], Case]) -> Callable[[], Case]:
+    CASES[make.__name__] = make
+    return make
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 3)
+        self.layers = nn.ModuleList([nn.Linear(3, 3)])
+        self.dropout = nn.Dropout(0.5)
+        self.scale = 2.0
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.dropout(x) * self.scale
+
+
+@case
+def parameter_written_in_place() -> Case:
+    net = Net().eval()
+
+    def change() -> None:
+        with ta.no_grad():
+            net.first.weight.mul_(2.0)
+
+    return net, change
+
+
+@case
+def parameter_rebound() -> Case:
+    net = Net().eval()
+    return net, lambda: setattr(net.first, "weight", nn.Parameter(ta.ones(3, 4)))
+
+
+@case
+def submodule_rebound() -> Case:
+    net = Net().eval()
+    return net, lambda: setattr(net, "first", nn.Linear(4, 3))
+
+
+@case
+def list_of_layers_grown() -> Case:
+    net = Net().eval()
+    return net, lambda: net.layers.append(nn.Linear(3, 3))
+
+
+@case
+def layer_replaced_in_a_list() -> Case:
+    net = Net().eval()
+
+    def change() -> None:
+        net.layers[0] = nn.Linear(3, 3)
+
+    return net, change
+
+
+@case
+def train_to_eval() -> Case:
+    net = Net()
+    return net, lambda: net.eval()
+
+
+@case
+def number_of_a_module() -> Case:
+    net = Net().eval()
+    return net, lambda: setattr(net, "scale", 3.0)
+
+
+@case
+def dropout_probability() -> Case:
+    net = Net()
+    return net, lambda: setattr(net.dropout, "p", 0.9)
+
+
+@case
+def parameter_of_another_dtype() -> Case:
+    net = Net().eval()
+    x = ta.ones(2, 4, dtype=ta.float64)
+
+    def fn(_: Any) -> Any:
+        return net(x if net.first.weight.dtype is ta.float64 else x.float())
+
+    return fn, lambda: net.double()
+
+
+@case
+def parameter_stops_requiring_grad() -> Case:
+    net = Net().eval()
+    return net, lambda: net.first.weight.requires_grad_(False)
+
+
+@case
+def captured_tensor_written() -> Case:
+    w = ta.ones(4)
+    return lambda x: x * w, lambda: w.fill_(5.0)
+
+
+@case
+def captured_tensor_rebound() -> Case:
+    w = ta.ones(4)
+
+    def fn(x: Any) -> Any:
+        return x * w
+
+    def change() -> None:
+        nonlocal w
+        w = ta.full((4,), 7.0)
+
+    return fn, change
+
+
+@case
+def captured_tensor_of_another_shape() -> Case:
+    w = ta.ones(4)
+
+    def fn(x: Any) -> Any:
+        return x * w
+
+    def change() -> None:
+        nonlocal w
+        w = ta.full((2, 4), 7.0)
+
+    return fn, change
+
+
+@case
+def captured_number() -> Case:
+    n = 2
+
+    def fn(x: Any) -> Any:
+        return x * n
+
+    def change() -> None:
+        nonlocal n
+        n = 3
+
+    return fn, change
+
+
+@case
+def captured_number_of_another_type() -> Case:
+    n: Any = 1
+
+    def fn(x: Any) -> Any:
+        return ta.tensor([1, 2]) * n
+
+    def change() -> None:
+        nonlocal n
+        n = 1.0
+
+    return fn, change
+
+
+@case
+def negative_zero() -> Case:
+    n = 0.0
+
+    def fn(x: Any) -> Any:
+        return 1.0 / (x * 0 + n)
+
+    def change() -> None:
+        nonlocal n
+        n = -0.0
+
+    return fn, change
+
+
+GLOBAL = 2.0
+GLOBAL_TENSOR = ta.ones(4)
+
+
+def _use_global(x: Any) -> Any:
+    return x * GLOBAL + GLOBAL_TENSOR
+
+
+@case
+def global_number() -> Case:
+    globals()["GLOBAL"] = 2.0
+    return lambda x: _use_global(x), lambda: globals().__setitem__("GLOBAL", 4.0)
+
+
+@case
+def global_tensor_rebound() -> Case:
+    globals()["GLOBAL_TENSOR"] = ta.ones(4)
+    return _use_global, lambda: globals().__setitem__("GLOBAL_TENSOR", ta.zeros(4))
+
+
+def _helper(x: Any) -> Any:
+    return x + 1
+
+
+@case
+def helper_function_replaced() -> Case:
+    box = types.SimpleNamespace(helper=_helper)
+    return lambda x: box.helper(x), lambda: setattr(box, "helper", lambda x: x - 1)
+
+
+@case
+def value_in_a_dict() -> Case:
+    config = {"k": 2.0, "w": ta.ones(4)}
+    return lambda x: x * config["k"] + config["w"], lambda: config.update(k=9.0)
+
+
+@case
+def tensor_in_a_dict() -> Case:
+    config = {"k": 2.0, "w": ta.ones(4)}
+    return lambda x: x * config["k"] + config["w"], lambda: config.update(w=ta.zeros(4))
+
+
+@case
+def new_key_in_a_dict() -> Case:
+    config = {"a": ta.ones(4)}
+    return lambda x: x + sum(config.values()), lambda: config.update(b=ta.ones(4))
+
+
+@case
+def element_of_a_list() -> Case:
+    weights = [1.0, 2.0]
+    return lambda x: x * weights[0] + weights[1], lambda: weights.__setitem__(1, 5.0)
+
+
+@dataclasses.dataclass
+class Config:
+    gain: float = 2.0
+    steps: int = 2
+
+
+@case
+def field_of_a_dataclass() -> Case:
+    config = Config()
+
+    def fn(x: Any) -> Any:
+        for _ in range(config.steps):
+            x = x * config.gain
+        return x
+
+    return fn, lambda: setattr(config, "steps", 3)
+
+
+class Mode(enum.Enum):
+    UP = 1
+    DOWN = 2
+
+
+@case
+def enum_member() -> Case:
+    box = types.SimpleNamespace(mode=Mode.UP)
+    return (
+        lambda x: x + 1 if box.mode is Mode.UP else x - 1,
+        lambda: setattr(box, "mode", Mode.DOWN),
+    )
+
+
+class Method:
+    factor = 2.0
+
+    def __init__(self) -> None:
+        self.w = ta.ones(4)
+
+    def run(self, x: Any) -> Any:
+        return x * self.w * self.factor
+
+
+@case
+def bound_method() -> Case:
+    obj = Method()
+    return obj.run, lambda: setattr(obj, "w", ta.full((4,), 3.0))
+
+
+@case
+def class_attribute() -> Case:
+    obj = Method()
+    Method.factor = 2.0
+    return obj.run, lambda: setattr(Method, "factor", 5.0)
+
+
+@case
+def default_argument() -> Case:
+    def fn(x: Any, k: float = 2.0) -> Any:
+        return x * k
+
+    return fn, lambda: setattr(fn, "__defaults__", (3.0,))
+
+
+@case
+def captured_numpy_array() -> Case:
+    w = np.ones(4, np.float32)
+    return lambda x: x * w, lambda: w.fill(3.0)
+
+
+@case
+def captured_numpy_array_rebound() -> Case:
+    box = types.SimpleNamespace(w=np.ones(4, np.float32))
+    return lambda x: x * box.w, lambda: setattr(box, "w", np.full(4, 3.0, np.float32))
+
+
+def results(fn: Callable[..., Any], x: Any) -> tuple[np.ndarray, bool]:
+    ta.manual_seed(7)
+    out = fn(x)
+    return np.array(out.numpy()), out.requires_grad
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_call_is_stale(name: str) -> None:
+    fn, change = CASES[name]()
+    compiled = ta.compile(fn, backend="numpy")
+    x = ta.tensor(X)
+    for _ in range(2):
+        got, want = results(compiled, x), results(fn, x)
+        np.testing.assert_array_equal(got[0], want[0])
+        assert got[1] == want[1]
+        before = want[0]
+        change()
+
+
+def test_the_learning_rate_is_an_input() -> None:
+    def make() -> tuple[Any, Any, Any]:
+        ta.manual_seed(0)
+        net = nn.Linear(4, 3)
+        opt = ta.optim.AdamW(net.parameters(), lr=0.1)
+
+        def step(x: Any) -> Any:
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), x[:, :3])
+            loss.backward()
+            opt.step()
+            return loss
+
+        return net, opt, step
+
+    net, opt, step = make()
+    other, other_opt, other_step = make()
+    compiled = ta.compile(other_step, backend="numpy")
+    x = ta.tensor(X)
+    for lr in (0.1, 0.01, 0.01, 0.5):
+        opt.lr = other_opt.lr = lr
+        np.testing.assert_allclose(step(x).item(), compiled(x).item(), rtol=1e-6)
+    np.testing.assert_allclose(net.weight.numpy(), other.weight.numpy(), rtol=1e-6)
+    assert len(compiled.records) == 1
+
+
+def test_a_new_argument_shape_or_dtype_compiles_again() -> None:
+    g = ta.compile(lambda x: x * 2, backend="numpy")
+    for x in (ta.ones(2), ta.ones(3), ta.ones(3, dtype=ta.float64), ta.ones(2, 3).T, ta.ones(2)):
+        np.testing.assert_array_equal(g(x).numpy(), 2 * x.numpy())
+    assert len(g.records) == 4
+    assert "f32[3]" in (g.records[1].recompiled_because or "")
+
+
+def test_an_attribute_assigned_in_a_step_is_rebound() -> None:
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = ta.zeros(4)
+
+        def forward(self, x: Any) -> Any:
+            self.hidden = ta.tanh(self.hidden + x)
+            return self.hidden * 2
+
+    cell, other = Cell(), Cell()
+    g = ta.compile(other, backend="numpy")
+    x = ta.tensor(X[0])
+    for _ in range(3):
+        np.testing.assert_allclose(cell(x).numpy(), g(x).numpy(), rtol=1e-6)
+        np.testing.assert_allclose(cell.hidden.numpy(), other.hidden.numpy(), rtol=1e-6)
+    assert not other.hidden.is_traced
+
+
+def test_any_other_escape_raises() -> None:
+    kept: list[Any] = []
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        kept.append(y)
+        return y
+
+    with pytest.raises(ta.errors.TraceError, match="list or dict"):
+        ta.compile(f, backend="numpy")(ta.ones(2))
+
+
+def test_gradients_are_not_kept_and_say_so() -> None:
+    net = nn.Linear(4, 3)
+    opt = ta.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    ta.compile(step, backend="numpy")(ta.tensor(X))
+    with pytest.raises(ta.errors.GradError, match="keep_grads"):
+        _ = net.weight.grad
+    ta.compile(step, backend="numpy", keep_grads=True)(ta.tensor(X))
+    np.testing.assert_allclose(net.weight.grad.numpy(), np.tile(X.sum(0), (3, 1)), rtol=1e-6)
+
+
+def test_recompiling_again_and_again_says_so_once() -> None:
+    count = 0
+
+    def f(x: Any) -> Any:
+        return x * count
+
+    g = ta.compile(f, backend="numpy")
+    with pytest.warns(UserWarning, match="compiled 8 times") as seen:
+        for count in range(12):  # noqa: B007
+            assert g(ta.ones(1)).item() == count
+    assert len(seen) == 1
