@@ -308,7 +308,7 @@ def test_opt_prints_ir(invoke: Invoke, tmp_path: Path) -> None:
     file.write_text(str(ta.trace(f, ta.ones(3))) + "\n")
     code, out, err = invoke("opt", file)
     assert (code, err) == (0, "") and out == file.read_text() and "write(" in out
-    code, out, _ = invoke("opt", file, "--passes", "functionalize,simplify")
+    code, out, _ = invoke("opt", file, "--passes", "functionalize,autodiff,simplify")
     assert code == 0 and "write(" not in out
     assert ta.parse(out).stage == "simplify"
 

@@ -9,9 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tinyaot as ta
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+
+import tinyaot as ta
 from tinyaot import nn, optim
 from tinyaot.errors import ArgumentError, DTypeError
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import tinyaot as ta
 from tinyaot import nn, optim
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError

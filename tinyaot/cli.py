@@ -28,8 +28,13 @@ PROGRAM_HELP = (
 )
 
 
+_started_by = ""  # the file that called main, which errors take for the user's
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    global _started_by
+    _started_by = Path(sys._getframe(1).f_code.co_filename).name
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets a '?'
@@ -57,12 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(command: str, error: object, code: int) -> int:
-    """Say what is wrong. An error that names a line of the script that started us, or of nobody's
-    program, loses that line: it is not the user's."""
-    first, *rest = str(error).splitlines() or [type(error).__name__]
-    here = f"  at {Path(sys.argv[0]).name}:"
-    lines = [first, *(line for line in rest if not line.startswith(here))]
-    print(f"tinyaot {command}: error: " + "\n".join(lines), file=sys.stderr)
+    """Say what is wrong. A line of the script that started us is nobody's program: left out."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    kept = [x for i, x in enumerate(lines) if not i or not x.startswith(f"  at {_started_by}:")]
+    print(f"tinyaot {command}: error: " + "\n".join(kept), file=sys.stderr)
     return code
 
 

@@ -21,6 +21,7 @@ from tinyaot.ir import Program
 from tinyaot.ops.core import mode
 from tinyaot.record import Decision, Record, Stage
 from tinyaot.specialization import Bound, Specialization
+from tinyaot.state import COMPILED_METHODS
 from tinyaot.tensor import Tensor
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
@@ -225,7 +226,7 @@ class Compiled:
         """As a decorator of a method: bound to its object at each access."""
         if instance is None:
             return self
-        cache = instance.__dict__.setdefault("_compiled_methods", {})
+        cache = instance.__dict__.setdefault(COMPILED_METHODS, {})
         if self not in cache:
             cache[self] = Compiled(self.__wrapped__.__get__(instance, owner), self._options)
         return cache[self]

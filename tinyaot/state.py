@@ -11,6 +11,7 @@ bytecode).
 from __future__ import annotations
 
 import enum
+import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tinyaot.shapes import DType
 from tinyaot.tensor import Tensor
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType, np.generic)
+COMPILED_METHODS = "_tinyaot_compiled_methods"  # where an object keeps its own compiled methods
 _MISSING = object()
 
 
@@ -189,6 +191,9 @@ class _Walk:
                 self.slot(f"{path}[{i}]", value, i, _item)
         elif isinstance(value, type):
             self.methods(value)
+        elif isinstance(value, functools.partial):
+            for name in ("func", "args", "keywords"):
+                self.slot(path, value, name, _slot_attr)
         else:
             self.attributes(path, value)
 
@@ -199,7 +204,12 @@ class _Walk:
         wrapped = getattr(value, "__wrapped__", None)  # a compiled or otherwise decorated function
         if wrapped is not None:
             self.follow(path, wrapped)
-        skip = set(getattr(type(value), "hyperparameters", ())) | {"__wrapped__"}
+            if type(value).__module__ == "tinyaot.compile":
+                return
+        skip = set(getattr(type(value), "hyperparameters", ()))
+        skip |= {"__wrapped__", COMPILED_METHODS}
+        if hasattr(value, "__dict__"):
+            self.scalar(f"the number of attributes of {path or 'self'}", vars(value), None, _length)
         for name in list(getattr(value, "__dict__", ())):
             if name not in skip:
                 self.slot(f"{path}.{name}" if path else name, value, name, _attr)

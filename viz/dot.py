@@ -15,7 +15,7 @@ from typing import Any
 
 import graphviz
 
-from tinyaot.ir import PHASES, STAGES, Node, Output, OutputRole, Program, Value
+from tinyaot.ir import PHASES, STAGES, Node, Output, OutputRole, Phase, Program, Value
 
 from .boxes import MOST_ROWS, Box, boxes_of, is_inlined
 from .labels import (
@@ -62,6 +62,9 @@ class _Drawing:
         self.home = {r.id: box for box in self.boxes for n in box.nodes for r in n.results}
         self.inputs = {i.value.id: i for i in program.inputs}
         self.names = self._names()
+        self.phases = [p for p in PHASES if any(b.phase == p for b in self.boxes)]
+        self.columns: dict[Phase | None, list[str]] = defaultdict(list)  # names of nodes
+        self.below: set[str] = set()  # nodes that have another above them
         self.outputs: dict[int, list[Output]] = defaultdict(list)
         for o in program.outputs:
             self.outputs[o.value.id].append(o)
@@ -81,44 +84,60 @@ class _Drawing:
         g.attr("edge", fontname=FONT, fontsize="9", color=GREY, arrowsize="0.6")
         self._columns(g)
         self._edges(g)
+        self._left_to_right(g)
         self._passed_through(g)
         return g
 
-    def _columns(self, g: Any) -> None:
-        """The boxes, phase by phase, and left to right in that order."""
-        there = [phase for phase in PHASES if any(b.phase == phase for b in self.boxes)]
-        for phase in there:
+    def _columns(self, g: graphviz.Digraph) -> None:
+        """The boxes, phase by phase."""
+        for phase in self.phases:
             look = PHASE_LOOKS[phase]
             with g.subgraph(name=f"cluster_{phase}") as c:
                 c.attr(id=f"phase_{phase}", label=phase, labeljust="l", style="rounded,filled")
                 c.attr(color=look.line, fillcolor=look.ground, fontcolor=look.line, fontsize="13")
-                c.node(f"top_{phase}", style="invis", shape="point")
                 for box in self.boxes:
                     if box.phase == phase:
                         self._add(c, box)
         for box in self.boxes:
             if box.phase is None:
                 self._add(g, box)
-        with g.subgraph() as level:  # invisible points in one rank keep the columns' order
-            level.attr(rank="same")
-            for left, right in pairwise(there):
-                level.edge(f"top_{left}", f"top_{right}", style="invis")
         updates = [b for b in self.boxes if b.phase == "update"]
         for above, below in pairwise(updates):  # one below another, or the column is very wide
-            g.edge(f"b{above.number}", f"b{below.number}", style="invis")
+            self._link(g, f"b{above.number}", f"b{below.number}", style="invis")
+
+    def _left_to_right(self, g: graphviz.Digraph) -> None:
+        """Keep the columns' order: Graphviz orders nodes of one rank, not clusters, so a point
+        above each column, tied to what heads it, makes any other order cost crossings."""
+        with g.subgraph() as level:
+            level.attr(rank="min")
+            for phase in self.phases:
+                level.node(f"top_{phase}", style="invis", shape="point")
+            for left, right in pairwise(self.phases):
+                level.edge(f"top_{left}", f"top_{right}", style="invis")
+        for phase in self.phases:
+            for name in self.columns[phase]:
+                if name not in self.below:
+                    g.edge(f"top_{phase}", name, style="invis")
+
+    def _link(self, g: Any, above: str, below: str, **look: str) -> None:
+        """An edge that the layout follows downwards."""
+        self.below.add(below)
+        g.edge(above, below, **look)
 
     def _add(self, g: Any, box: Box) -> None:
         """A box and, above it, the inputs that it reads; scalars are in its rows. An input that
         several boxes read is drawn at each, which spares long edges."""
         name = f"b{box.number}"
         g.node(name, label=self._box(box), id=name)
+        self.columns[box.phase].append(name)
         read = dict.fromkeys(v.id for n in box.nodes for v in n.inputs)
         given = [
             self.inputs[i] for i in read if i in self.inputs and self.inputs[i].value.type.ndim
         ]
         if given:
             g.node(f"i{box.number}", label=input_table(given), id=f"i{box.number}")
-            g.edge(f"i{box.number}", name)
+            self.columns[box.phase].append(f"i{box.number}")
+            self._link(g, f"i{box.number}", name, weight="4")
 
     # ---- boxes and rows -------------------------------------------------------------------------
 
@@ -239,7 +258,7 @@ class _Drawing:
         if source.phase == target.phase == "backward":  # laid out upwards
             ends.reverse()
             look["dir"] = "back"
-        g.edge(*ends, **look)
+        self._link(g, *ends, **look)
 
     def _recomputations(self, g: graphviz.Digraph) -> None:
         """From a box to the one that does part of its work again."""
@@ -264,4 +283,5 @@ class _Drawing:
             if node.op == "write":
                 last[node.inputs[0].id] = box
         for source, target in sorted(pairs):
-            g.edge(f"b{source}", f"b{target}", style="dotted", tooltip="reads what was written")
+            ends = (f"b{source}", f"b{target}")
+            self._link(g, *ends, style="dotted", tooltip="reads what was written")

@@ -22,12 +22,17 @@ MOST_ROWS = 20
 PIPE_WIDTH = 110  # characters, where no terminal says
 
 
+class _Stdout(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command decides what that means
+
+
 def console() -> Console:
     """Where reports go: stdout."""
-    plain = Console(highlight=False, markup=False, emoji=False)
-    if not plain.is_terminal and "COLUMNS" not in os.environ:
-        return Console(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH)
-    return plain
+    out = _Stdout(highlight=False, markup=False, emoji=False)
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out.width = PIPE_WIDTH
+    return out
 
 
 def table(title: str, *columns: str, numbers: Iterable[int] = ()) -> Table:

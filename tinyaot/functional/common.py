@@ -34,8 +34,8 @@ def need_same_dtype(op: str, first: Tensor, *others: Tensor | None) -> None:
     for t in others:
         if t is not None and t.dtype is not first.dtype:
             raise DTypeError(
-                f"{op}: an input of {first.dtype.name} does not fit one of {t.dtype.name}; cast one "
-                f"of them first, as in x.to(ta.{first.dtype.name})"
+                f"{op}: an input of {first.dtype.name} does not fit one of {t.dtype.name}; cast "
+                f"one of them first, as in x.to(ta.{first.dtype.name})"
             )
 
 

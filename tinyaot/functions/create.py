@@ -27,7 +27,6 @@ from tinyaot.functions.operands import (
     is_tracing,
 )
 from tinyaot.shapes import (
-    DTYPES,
     DType,
     Shape,
     dtype_of,
@@ -209,9 +208,6 @@ def eye(
 # ---- dtypes and devices -------------------------------------------------------------------------
 
 
-_NAMES = frozenset(d.name for d in DTYPES)
-
-
 def to(x: Tensor, *where: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
     """x in a dtype, on a device, or in both as another tensor has them: x itself if it is so.
 
@@ -220,10 +216,10 @@ def to(x: Tensor, *where: Any, dtype: Any = None, device: Any = None, copy: bool
     for item in where:
         if isinstance(item, Tensor):
             dtype, device = item.dtype, item.device
-        elif not isinstance(item, str) or item in _NAMES:
-            dtype = item
-        else:
+        elif isinstance(item, str) and item.partition(":")[0] in ("cpu", "cuda"):
             device = item
+        else:
+            dtype = item
     check_device("to", device)
     y = x if dtype is None else cast(x, dtype_of(dtype))
     return ops.copy(x) if copy and y is x else y

@@ -155,8 +155,10 @@ def _binary(
                 if isinstance(b, Tensor):
                     if b.dtype is dtype:
                         return primitive(a, b)
-                elif weak and type(b) is float:
-                    return primitive(a, b)
+                elif weak and type(b) in (float, int):
+                    return primitive(a, float(b))
+        elif weak and type(a) in (float, int) and isinstance(b, Tensor) and b.dtype.is_floating:
+            return primitive(float(a), b)
         a, b = promoted(name, a, b, need=need)
         dtype = a.dtype if isinstance(a, Tensor) else b.dtype
         if dtype is bool_:

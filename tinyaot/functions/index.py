@@ -28,7 +28,7 @@ from tinyaot.functions.operands import (
     is_tracing,
 )
 from tinyaot.functions.views import reshaped
-from tinyaot.shapes import Shape, bool_, broadcast_shapes, slice_sizes
+from tinyaot.shapes import Shape, bool_, broadcast_shapes, dtype_of, slice_sizes
 from tinyaot.tensor import Tensor
 
 _HOW = "index with ints, slices, None, ..., integer arrays or boolean masks"
@@ -72,6 +72,9 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     Raises IndexingError for an index out of range or of the wrong kind, and TraceError for a mask
     under a trace (the shape of the result would depend on the data).
     """
+    plain = _plain_view(x, index)
+    if plain is not None:
+        return plain
     parsed = parse(x, _items(x, index))
     view = parsed.basic_view(x)
     if not parsed.arrays:
@@ -83,6 +86,32 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         return picked
     order = _result_order(lead, rest, parsed.place)
     return ops.copy(ops.permute(picked, perm=order))
+
+
+def _plain_view(x: Tensor, index: Any) -> Tensor | None:
+    """The view of an index that is ints and slices in range, the most common; None for others."""
+    items = index if type(index) is tuple else (index,)
+    shape = x.shape
+    rest = shape[len(items) :]
+    starts, stops, steps, kept = [], [], [], []
+    for item, n in zip(items, shape):
+        if type(item) is int and -n <= item < n:
+            start, stop, step = item % n, item % n + 1, 1
+        elif type(item) is slice and item.step != 0:
+            start, stop, step = item.indices(n)
+            kept.append(len(range(start, stop, step)))
+        else:
+            return None
+        starts.append(start)
+        stops.append(stop)
+        steps.append(step)
+    if len(items) > len(shape):
+        return None
+    ends = len(rest)
+    view: Tensor = ops.slice(
+        x, starts=(*starts, *(0,) * ends), stops=(*stops, *rest), steps=(*steps, *(1,) * ends)
+    )
+    return view if len(kept) == len(items) else ops.reshape(view, shape=(*kept, *rest))
 
 
 def _result_order(lead: int, rest: int, place: int) -> Shape:
@@ -101,6 +130,11 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     index, ShapeError for a value that does not broadcast to the elements.
     """
     value = _cast_value(value, x)
+    plain = _plain_view(x, index)
+    if plain is not None:
+        if not _is_same_view(plain, value):
+            engine().write(plain, _fit(value, plain.shape))
+        return
     items = _items(x, index)
     mask = _only_mask(items)
     parsed = parse(x, items, keep_mask=mask is not None)
@@ -198,9 +232,8 @@ def _item(i: Any) -> Any:
     if isinstance(i, (Tensor, np.ndarray)):
         kind = i.dtype.kind
         if kind not in ("bool", "int", "b", "i", "u"):
-            raise IndexingError(
-                f"index: an array of {i.dtype} is no index; cast it to int64, or {_HOW}"
-            )
+            name = dtype_of(i.dtype).name
+            raise IndexingError(f"index: an array of {name} is no index; cast to int64, or {_HOW}")
         if i.ndim == 0 and kind in ("bool", "b"):
             raise IndexingError(f"index: a mask without dims is no index; {_HOW}, or use where")
         return int(i) if isinstance(i, np.ndarray) and i.ndim == 0 else i

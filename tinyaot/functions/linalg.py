@@ -15,7 +15,7 @@ from tinyaot import ops
 from tinyaot.errors import DTypeError, ShapeError
 from tinyaot.functions.elementwise import mul
 from tinyaot.functions.operands import as_tensor, promoted
-from tinyaot.shapes import broadcast_shapes
+from tinyaot.shapes import bool_, broadcast_shapes
 from tinyaot.tensor import Tensor
 
 
@@ -24,10 +24,9 @@ def matmul(a: Any, b: Any) -> Tensor:
 
     A 1-d operand is a row on the left, a column on the right, and its dim is dropped.
     """
-    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype is b.dtype:
-        pass
-    else:
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype is b.dtype):
         a, b = promoted("matmul", as_tensor("matmul", a), as_tensor("matmul", b))
+    _need_numbers("matmul", a)
     if not a.ndim or not b.ndim:
         raise ShapeError(
             f"matmul: shapes {a.shape} and {b.shape}: each needs at least one dim; use mul"
@@ -53,6 +52,7 @@ def matmul(a: Any, b: Any) -> Tensor:
 def dot(a: Any, b: Any) -> Tensor:
     """The inner product of two 1-d tensors of equal size: a 0-d tensor."""
     a, b = promoted("dot", as_tensor("dot", a), as_tensor("dot", b))
+    _need_numbers("dot", a)
     if a.ndim != 1 or b.ndim != 1 or a.shape != b.shape:
         raise ShapeError(
             f"dot: needs two 1-d tensors of equal size, got shapes {a.shape} and {b.shape}; use "
@@ -67,6 +67,11 @@ def outer(a: Any, b: Any) -> Tensor:
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: needs two 1-d tensors, got shapes {a.shape} and {b.shape}")
     return mul(ops.reshape(a, shape=(a.shape[0], 1)), b)
+
+
+def _need_numbers(op: str, x: Tensor) -> None:
+    if x.dtype is bool_:
+        raise DTypeError(f"{op} is not defined for bool operands; cast one to a number first")
 
 
 def _product(a: Tensor, letters_a: str, b: Tensor, letters_b: str, out: str) -> Tensor:
@@ -100,6 +105,7 @@ def einsum(spec: str, *operands: Any) -> Tensor:
     if not isinstance(spec, str) or not operands:
         raise DTypeError('einsum: give a spec and tensors, such as einsum("ij,jk->ik", a, b)')
     tensors = promoted("einsum", *(as_tensor("einsum", x) for x in operands))
+    _need_numbers("einsum", tensors[0])
     names, out = _named_dims(spec, tensors)
     terms = [_diagonals(x, letters) for x, letters in zip(tensors, names)]
     sizes = _sizes(spec, terms)

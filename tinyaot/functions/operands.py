@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -211,7 +211,7 @@ def mutate(op: str, x: Tensor, value: Tensor) -> Tensor:
 
 def dims_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     """The ints of `f(2, 3)` or of `f((2, 3))`."""
-    if len(sizes) == 1 and isinstance(sizes[0], Sequence) and not isinstance(sizes[0], str):
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         return tuple(sizes[0])
     return sizes
 
@@ -223,7 +223,7 @@ def numpy_names(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        for old in kwargs.keys() & renamed:
+        for old in kwargs.keys() & renamed if kwargs else ():
             if renamed[old] in kwargs:
                 raise TypeError(f"{function.__name__}: {old} and {renamed[old]} are the same thing")
             kwargs[renamed[old]] = kwargs.pop(old)

@@ -51,6 +51,8 @@ class ValuesIndices(NamedTuple):
 
 def axes_of(op: str, dim: Any, ndim: int) -> Shape:
     """The axes a reduction goes over: all for None, and (as torch) for an empty tuple."""
+    if type(dim) is int and -ndim <= dim < ndim:
+        return (dim % ndim,)
     if dim is None or dim == () or dim == []:
         return tuple(range(ndim))
     return normalize_axes(op, dim, ndim)
@@ -75,7 +77,7 @@ def count(x: Tensor, axes: Shape) -> int:
 
 def need_elements(op: str, x: Tensor, axes: Shape) -> None:
     """ShapeError when a reduction without a neutral element is over nothing."""
-    if builtins.any(x.shape[a] == 0 for a in axes):
+    if x.size == 0 and builtins.any(x.shape[a] == 0 for a in axes):
         raise ShapeError(
             f"{op}: no elements along dim {axes if len(axes) > 1 else axes[0]} of shape {x.shape}; "
             f"it has no value there"

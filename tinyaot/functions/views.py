@@ -12,6 +12,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tinyaot import ops
 from tinyaot.errors import DTypeError, ShapeError
 from tinyaot.functions.operands import as_tensor, dims_of, numpy_names
@@ -51,7 +53,9 @@ def view(x: Any, *shape: Any) -> Tensor:
 def _target(op: str, x: Tensor, shape: tuple[Any, ...]) -> Shape:
     sizes = dims_of(shape)
     try:
-        sizes = tuple(operator.index(n) for n in sizes)
+        sizes = tuple(map(operator.index, sizes))
+        if math.prod(sizes) == x.size and min(sizes, default=0) >= 0:
+            return sizes
     except TypeError:
         raise DTypeError(f"{op}: sizes must be ints, got {sizes}") from None
     try:
@@ -65,9 +69,15 @@ def _target(op: str, x: Tensor, shape: tuple[Any, ...]) -> Shape:
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
     """x in a shape known to fit, as a view or through a copy."""
-    if reshape_geometry(x._geometry, shape) is None:
+    if not _is_dense(x) and reshape_geometry(x._geometry, shape) is None:
         x = ops.copy(x)
     return ops.reshape(x, shape=shape)
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Whether x is in C order, so that any reshape is a view; asked of NumPy, in eager mode."""
+    data = x._data
+    return type(data) is np.ndarray and data.flags.c_contiguous
 
 
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:

@@ -207,7 +207,7 @@ class _Backward:
         """Take note of the nodes that were added since the last sweep."""
         for position in range(len(self.paths), len(self.builder.nodes)):
             node = self.builder.nodes[position]
-            self.paths.append(_paths(node))
+            self.paths.append(paths(node))
             for result in node.results:
                 self.position[result.id] = position
 
@@ -243,7 +243,7 @@ class _Backward:
         return value
 
 
-def _paths(node: Node) -> tuple[int, ...]:
+def paths(node: Node) -> tuple[int, ...]:
     """The operands that the node's cotangent goes on to: floating ones that have a rule."""
     rules = TABLE[node.op].vjp
     if rules is None or not all(r.type.dtype.is_floating for r in node.results):

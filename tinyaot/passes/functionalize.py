@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from tinyaot import ops
@@ -22,6 +23,7 @@ from tinyaot.errors import MutationError
 from tinyaot.ir import Node, Origin, Program, Value, live_nodes
 from tinyaot.ops.core import using
 from tinyaot.passes.apart import keep_apart
+from tinyaot.passes.autodiff import paths
 from tinyaot.passes.storage import Storages, storages_of
 from tinyaot.record import Decision
 from tinyaot.shapes import overlaps_itself
@@ -103,6 +105,7 @@ class _Functional:
         self.builder = Builder(program.next_id)
         self.storages: Storages = storages_of(program)
         self.views: dict[int, _View] = {}
+        self.carrying = {i.value.id for i in program.inputs if i.requires_grad}
         self.uses = Counter(v.id for n in program.nodes for v in n.inputs)
         self.uses.update(o.value.id for o in program.outputs)
         self.uses.update(i.value.id for i in program.inputs)  # the caller's use
@@ -126,6 +129,7 @@ class _Functional:
             for result in node.results:
                 self._start(result)
         self.builder.nodes.append(pure)
+        self._note_gradients(len(self.builder.nodes) - 1)
 
     def _start(self, value: Value) -> None:
         """A tensor with bytes and a history of its own."""
@@ -161,8 +165,6 @@ class _Functional:
 
     def _write(self, node: Node) -> None:
         target, source = node.inputs
-        if not target.type.size:
-            return
         if overlaps_itself(self.storages.geometry[target.id]):
             where = f"\n  at {node.loc}: {node.loc.source}" if node.loc is not None else ""
             raise MutationError(
@@ -173,10 +175,13 @@ class _Functional:
         view, new = self.views[target.id], self.read(source)
         history, storage, base = view.history, view.history.storage, view.history.base
         if view.chain:
-            old = self._read(base)
-            new = self._emit(
-                node, target, lambda x, v: ops.scatter_back(x, view.chain, v), old, new
-            )
+            if any(name == "broadcast" for name, _ in view.chain):
+                return  # of nothing: what it repeats would overlap
+            put = partial(_scatter_back, view.chain)
+            new = self._emit(node, target, put, self._read(base), new)
+        elif new.id not in self.carrying and base.visible.id in self.carrying:
+            # The old value gets a gradient, of zeros, as from every operand of what was recorded.
+            new = self._emit(node, target, _replace_all, self._read(base), new)
         elif self.uses[source.id] > 1:
             # Two tensors, so two values: a derivative by the one is not a derivative by the other.
             new = self._emit(node, target, ops.copy, new)
@@ -225,6 +230,25 @@ class _Functional:
         """Emit nodes on behalf of a node of the trace and of the tensor that it is about."""
         self.builder.loc = node.loc
         self.builder.origin = (Origin("functionalized", tensor.id),)
+        start = len(self.builder.nodes)
         with using(self.builder):
             made: Sym = write(*map(Sym, operands))
+        self._note_gradients(start)
         return made.value
+
+    def _note_gradients(self, start: int) -> None:
+        """Note which values of the nodes from `start` on a gradient flows through."""
+        for node in self.builder.nodes[start:]:
+            through = range(len(node.inputs)) if node.op == "grad" else paths(node)
+            if any(node.inputs[i].id in self.carrying for i in through):
+                self.carrying.update(r.id for r in node.results)
+
+
+def _scatter_back(chain: _Chain, base: Sym, value: Sym) -> Any:
+    return ops.scatter_back(base, chain, value)
+
+
+def _replace_all(base: Sym, value: Sym) -> Any:
+    """`value`, put where all of the base is."""
+    none = (0,) * base.ndim
+    return ops.slice_scatter(base, value, starts=none, stops=base.shape, steps=(1,) * base.ndim)

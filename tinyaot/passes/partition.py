@@ -18,9 +18,8 @@ from tinyaot.cost import TWO_CORES, Rates
 from tinyaot.errors import BudgetError
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
-from tinyaot.passes.plan import plan
 from tinyaot.passes.rematerialize import rematerialize
-from tinyaot.passes.schedule import schedule
+from tinyaot.passes.schedule import best_order
 from tinyaot.passes.splitgraph import Choice, SplitGraph
 from tinyaot.record import Decision
 
@@ -120,7 +119,7 @@ class Candidate:
     @cached_property
     def peak(self) -> int:
         """Planned peak in bytes, after scheduling and planning as the pipeline will."""
-        return planned_peak(plan(schedule(self.program)))
+        return planned_peak(best_order(self.program)[2])
 
     @property
     def seconds(self) -> float:

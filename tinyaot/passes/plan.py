@@ -11,16 +11,15 @@ of Pisarchyk and Lee, "Efficient memory management for deep neural net inference
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from tinyaot.ir import Node, Phase, Place, Plan, Program, Value
-from tinyaot.ops.core import TABLE
-from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
+from tinyaot.ir import Node, Place, Plan, Program, Value
+from tinyaot.passes.homes import give_homes, in_place_updates, may_write_over
+from tinyaot.passes.storage import Storages, is_constant, storages_of
 from tinyaot.record import Decision
-from tinyaot.shapes import overlaps_itself
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -41,174 +40,21 @@ def plan(program: Program, *, log: list[Decision] | None = None) -> Program:
     What to look at: `root` (%4 is computed in %3's bytes), offsets that repeat, and in the record
     the lower bound beside the planned peak.
     """
-    program = give_homes(program)
-    planner = _Planner(program)
+    return plan_storages(program, storages_of(program), log)
+
+
+def plan_storages(
+    program: Program, storages: Storages, log: list[Decision] | None = None
+) -> Program:
+    """`plan` for a caller that knows the program's storages already (schedule tries orders)."""
+    program, storages = give_homes(program, storages)
+    planner = _Planner(program, storages)
     planner.share_buffers()
     planner.assign_offsets()
     result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places()))
     if log is not None:
         log += planner.decisions()
     return result
-
-
-# ---- homes: where outputs have to be ------------------------------------------------------------
-
-
-def give_homes(program: Program) -> Program:
-    """Add the `copy` nodes without which some output would have no memory of its own.
-
-    They are: of an input (or a view of one) that is given back; of a gradient that shares its
-    storage with another output or repeats elements; of a mutated output's value when it cannot be
-    computed in the input's buffer.
-    """
-    editor = _Editor(program)
-    editor.copy_given_inputs()
-    editor.copy_mutated()
-    editor.copy_shared_gradients()
-    return editor.finish()
-
-
-class _Editor:
-    """Collects copies: right behind what they copy, or at the end of a half."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.storages = storages_of(program)
-        self.joint = is_joint(program)
-        self.outputs = list(program.outputs)
-        self.inputs = {i.value.id for i in program.inputs}
-        self.next_id = program.next_id
-        self.early: dict[int, list[Node]] = {}  # by the value that is copied
-        self.late: dict[bool, list[Node]] = {False: [], True: []}  # by: in the backward half
-
-    def root(self, value: Value) -> int:
-        return self.storages.root[value.id]
-
-    def copy(self, value: Value, *, early: bool = False) -> Value:
-        """A new value: `value` in memory of its own."""
-        producer = self.program.producers.get(value.id)
-        phase: Phase | None = producer.phase if producer else None
-        cotangent = any(i.value.id == value.id for i in self.program.inputs_of("cotangent"))
-        if phase is None:
-            phase = "backward" if cotangent else "forward"
-        fresh = Value(self.next_id, value.type)
-        self.next_id += 1
-        node = Node("copy", (value,), (fresh,), {}, phase, producer.loc if producer else None)
-        if early and not cotangent:
-            self.early.setdefault(value.id, []).append(node)
-        else:
-            self.late[self.joint and phase == "backward"].append(node)
-        return fresh
-
-    def give(self, position: int, value: Value) -> None:
-        self.outputs[position] = replace(self.outputs[position], value=value)
-
-    def copy_given_inputs(self) -> None:
-        """The caller gets its own memory, with the value from before any overwriting."""
-        for position, output in enumerate(self.outputs):
-            if output.role in ("user", "gradient") and self.root(output.value) in self.inputs:
-                self.give(position, self.copy(output.value, early=True))
-
-    def copy_mutated(self) -> None:
-        mutated = [(at, o) for at, o in enumerate(self.outputs) if o.role == "mutated"]
-        overwritten = {o.of for _, o in mutated}
-        staged = set()
-        for position, output in mutated:
-            # The value is another input, or a view of this one: it must not be lost meanwhile.
-            if output.value.id != output.of and self.root(output.value) in overwritten:
-                staged.add(position)
-                self.give(position, self.copy(output.value))
-        in_place = set(in_place_updates(self._program_so_far()))
-        for position, output in mutated:
-            value = self.outputs[position].value
-            if value.id != output.of and output.of not in in_place:
-                self.give(position, self.copy(value))
-        # Whoever else gives such a value to the caller cannot give it the input's own buffer.
-        owned = {self.outputs[at].value.id for at, o in mutated}
-        for position, output in enumerate(self.outputs):
-            known = output.value.id in self.storages.root
-            if output.role in ("user", "gradient") and known and self.root(output.value) in owned:
-                self.give(position, self.copy(output.value))
-
-    def copy_shared_gradients(self) -> None:
-        taken = {
-            self.root(o.value)
-            for o in self.outputs
-            if o.role in ("user", "saved") and o.value.id in self.storages.root
-        }
-        for position, output in enumerate(self.outputs):
-            value = output.value
-            if output.role != "gradient" or value.id not in self.storages.root:
-                continue
-            root, geometry = self.root(value), self.storages.geometry[value.id]
-            whole = self.program.values[root].type.nbytes == value.type.nbytes
-            if root in taken or not whole or overlaps_itself(geometry):
-                self.give(position, self.copy(value))
-            taken.add(root)
-
-    def _program_so_far(self) -> Program:
-        nodes = [n for i in self.program.inputs for n in self.early.get(i.value.id, ())]
-        for node in self.program.nodes:
-            nodes.append(node)
-            nodes += [n for r in node.results for n in self.early.get(r.id, ())]
-        for backward in (False, True):
-            at = _end_of_half(nodes, self.joint, backward)
-            nodes[at:at] = self.late[backward]
-        return self.program.replace(
-            nodes=tuple(nodes), outputs=tuple(self.outputs), next_id=self.next_id
-        )
-
-    def finish(self) -> Program:
-        return self._program_so_far()
-
-
-def _end_of_half(nodes: Sequence[Node], joint: bool, backward: bool) -> int:
-    if joint and not backward:
-        return next((i for i, n in enumerate(nodes) if n.phase == "backward"), len(nodes))
-    return len(nodes)
-
-
-def in_place_updates(program: Program) -> dict[int, int]:
-    """The inputs whose new value can be computed in their own buffer: input id -> position of the
-    node that writes it. Every read of the old value is over by then, or is by that node, of an op
-    that goes element by element."""
-    storages = storages_of(program)
-    positions = {r.id: at for at, n in enumerate(program.nodes) for r in n.results}
-    last_read: dict[int, int] = {}
-    for at, node in enumerate(program.nodes):
-        for v in node.inputs:
-            last_read[storages.root[v.id]] = at
-    for output in program.outputs:
-        if output.role in ("user", "gradient"):
-            last_read[storages.root[output.value.id]] = len(program.nodes)
-    found: dict[int, int] = {}
-    claimed: set[int] = set()
-    for output in program.outputs_of("mutated"):
-        value, of = output.value, output.of
-        assert of is not None
-        at = positions.get(value.id, -1)
-        if at < 0 or value.id in claimed or not storages.is_root(value):
-            continue
-        last = last_read.get(of, -1)
-        if last < at or (last == at and may_write_over(program.nodes[at], of, storages)):
-            found[of] = at
-            claimed.add(value.id)
-    return found
-
-
-def may_write_over(node: Node, root: int, storages: Storages) -> bool:
-    """Whether the node may write its result over the storage `root`, which it reads: it goes
-    element by element, and reads that storage only as the result's own shape, in C order, or it
-    replaces a part of it."""
-    primitive, result = TABLE[node.op], node.results[0]
-    for i, v in enumerate(node.inputs):
-        if storages.root[v.id] != root:
-            continue
-        geometry = storages.geometry[v.id]
-        whole = geometry.offset == 0 and geometry.is_contiguous
-        if not (primitive.may_overwrite(i) and v.type == result.type and whole):
-            return False
-    return True
 
 
 # ---- sharing buffers and placing them -----------------------------------------------------------
@@ -229,15 +75,14 @@ class Slot:
 
 
 class _Planner:
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.storages = storages_of(program)
+    def __init__(self, program: Program, storages: Storages) -> None:
+        self.program, self.storages = program, storages
         self.slots: list[Slot] = []
         self.slot_of: dict[int, Slot] = {}  # by root
         self.arena = 0
         self.taken: list[tuple[int, int]] = []  # (result, root whose buffer it took)
         self.end = len(program.nodes)
-        self.overwritten = in_place_updates(program)
+        self.overwritten = in_place_updates(program, storages)
         self.last = self._last_uses()
         self.home = self._homes()
 
@@ -318,7 +163,11 @@ class _Planner:
                 continue
             if slot.space == "arena":
                 return slot
-            if slot.space == "input" and home is None and self._fits_before_update(slot.root, result):
+            if (
+                slot.space == "input"
+                and home is None
+                and self._fits_before_update(slot.root, result)
+            ):
                 return slot
         return None
 
@@ -379,11 +228,19 @@ def place_slots(slots: Sequence[Slot]) -> int:
     span = 0
     for at, slot in enumerate(slots):
         meets = np.flatnonzero((first[:at] <= slot.last) & (last[:at] >= slot.first))
-        meets = meets[np.argsort(start[meets], kind="stable")]
-        # Gaps lie between what ends so far and what starts next.
-        ends = np.maximum.accumulate(np.concatenate(([0], stop[meets])))
-        starts = np.append(start[meets], np.iinfo(np.int64).max)
-        slot.offset = int(ends[np.argmax(starts - ends >= slot.nbytes)])
+        slot.offset = 0
+        if meets.size:
+            starts, stops = start[meets], stop[meets]
+            order = starts.argsort(kind="stable")
+            # Gaps lie between what ends so far and what starts next; the last has no end.
+            ends = np.maximum.accumulate(stops[order])
+            gaps = starts[order]
+            gaps[1:] -= ends[:-1]
+            fits = int((gaps >= slot.nbytes).argmax())
+            if gaps[fits] < slot.nbytes:
+                slot.offset = int(ends[-1])
+            elif fits:
+                slot.offset = int(ends[fits - 1])
         first[at], last[at] = slot.first, slot.last
         start[at], stop[at] = slot.offset, _align(slot.offset + slot.nbytes)
         span = max(span, slot.offset + slot.nbytes)

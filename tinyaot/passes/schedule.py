@@ -10,9 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from tinyaot.ir import Program
-from tinyaot.memory import planned_peak
-from tinyaot.passes.plan import plan
+from tinyaot.ir import Node, Program
+from tinyaot.passes.plan import plan_storages
 from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
 from tinyaot.record import Decision
 
@@ -31,26 +30,32 @@ def schedule(program: Program, *, log: list[Decision] | None = None) -> Program:
 
     What to look at: how soon after its birth a large value is read for the last time.
     """
+    name, arenas, _, nodes = best_order(program)
+    if log is not None:
+        alternatives = tuple({"order": order, "arena": arena} for order, arena in arenas.items())
+        log.append(
+            Decision("schedule", None, name, "least-peak", {"arena": arenas[name]}, alternatives)
+        )
+    return program.replace(stage="schedule", nodes=nodes)
+
+
+def best_order(program: Program) -> tuple[str, dict[str, int], Program, tuple[Node, ...]]:
+    """The best order's name, every order's arena, and the best one planned and as nodes."""
     graph = _Dependences(program)
     orders = {
         "given": graph.settle(range(len(program.nodes))),
         "least-growth": graph.greedy(),
         "as-late-as-possible": graph.greedy_from_the_end(),
     }
-    best, peaks = None, {}
+    arenas: dict[str, int] = {}
+    planned: dict[str, tuple[Program, tuple[Node, ...]]] = {}
     for name, order in orders.items():
-        candidate = program.replace(
-            stage="schedule", nodes=tuple(program.nodes[at] for at in order)
-        )
-        peaks[name] = planned_peak(plan(candidate))
-        if best is None or peaks[name] < peaks[best[0]]:
-            best = (name, candidate)
-    assert best is not None
-    if log is not None:
-        alternatives = tuple({"order": name, "planned_peak": peak} for name, peak in peaks.items())
-        numbers = {"planned_peak": peaks[best[0]]}
-        log.append(Decision("schedule", None, best[0], "least-peak", numbers, alternatives))
-    return best[1]
+        nodes = tuple(program.nodes[at] for at in order)
+        candidate = plan_storages(program.replace(stage="schedule", nodes=nodes), graph.storages)
+        assert candidate.plan is not None
+        arenas[name], planned[name] = candidate.plan.arena, (candidate, nodes)
+    best = min(arenas, key=arenas.__getitem__)  # of equals the first
+    return best, arenas, *planned[best]
 
 
 class _Dependences:

@@ -8,8 +8,10 @@ reshape whose strides do not exist (of a permuted value, say) is a copy with a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tinyaot.ir import Node, Program, Value
@@ -37,10 +39,12 @@ _VIEWS: dict[str, Callable[[Geometry, Mapping[str, Any]], Geometry | None]] = {
 @dataclass(frozen=True)
 class Storages:
     """`root[id]` is the id of the value that owns the bytes of value `id` (its own id, if it is
-    no view); `geometry[id]` is how it sees them, in elements of the root."""
+    no view); `geometry[id]` is how it sees them, in elements of the root; `whole` are the values
+    that see all of theirs in C order."""
 
     root: Mapping[int, int]
     geometry: Mapping[int, Geometry]
+    whole: Set[int]
 
     def is_root(self, value: Value) -> bool:
         return self.root[value.id] == value.id
@@ -49,24 +53,47 @@ class Storages:
         """Whether a node only looks at its operand's storage: it needs no code."""
         return len(node.results) == 1 and self.root[node.results[0].id] != node.results[0].id
 
+    def with_root(self, value: Value) -> Storages:
+        """These, and a value with a storage of its own."""
+        return Storages(
+            {**self.root, value.id: value.id},
+            {**self.geometry, value.id: contiguous(value.type.shape)},
+            self.whole | {value.id},
+        )
+
 
 def storages_of(program: Program) -> Storages:
     """The storage and the geometry of every value of a functional program."""
     root: dict[int, int] = {}
     geometry: dict[int, Geometry] = {}
+    whole: set[int] = set()
+
+    def own(value: Value) -> None:
+        root[value.id] = value.id
+        geometry[value.id] = _in_c_order(value.type.shape)
+        whole.add(value.id)
+
     for entry in program.inputs:
-        root[entry.value.id] = entry.value.id
-        geometry[entry.value.id] = contiguous(entry.value.type.shape)
+        own(entry.value)
     for node in program.nodes:
         seen = None
         primitive = TABLE.get(node.op)
         if primitive is not None and primitive.may_alias:
             source = node.inputs[0].id
             seen = _VIEWS[node.op](geometry[source], node.attrs)
-        for result in node.results:
-            root[result.id] = result.id if seen is None else root[source]
-            geometry[result.id] = contiguous(result.type.shape) if seen is None else seen
-    return Storages(root, geometry)
+        if seen is None:
+            for result in node.results:
+                own(result)
+            continue
+        id_ = node.results[0].id
+        root[id_], geometry[id_] = root[source], seen
+        base = geometry[root[id_]].shape
+        if math.prod(seen.shape) == math.prod(base) and not seen.offset and seen.is_contiguous:
+            whole.add(id_)
+    return Storages(root, geometry, whole)
+
+
+_in_c_order = lru_cache(4096)(contiguous)
 
 
 def is_constant(node: Node) -> bool:

@@ -1,0 +1,253 @@
+"""Run a program in both modes and say how they differ."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import tinyaot as ta
+from tests.agree import check_stages
+from tests.fuzz.program import Program
+from tinyaot.tensor import NotKept
+
+# What a compiled function may refuse though eager does not (the first is trace-time by nature).
+ALLOWED = (
+    "inside a compiled function: ",
+    "reaches an argument that was computed outside it",
+    "differentiating twice across the boundary",
+    "did not keep gradients",
+    "and they are not views of one tensor",
+    "outlives the compiled function",
+)
+HIDDEN = {"f", "ta", "np", "F", "Box", "tensors", "total", "pull"}
+MISTAKES = (NameError, UnboundLocalError, SyntaxError)  # of a shrunk program
+
+
+@dataclass
+class Difference:
+    """How the modes differ: `kind` groups causes, `detail` is for people."""
+
+    kind: str
+    detail: str = ""
+
+    @property
+    def cause(self) -> str:
+        return re.sub(r"[-\d.]+", "#", self.kind)
+
+
+@dataclass
+class Seen:
+    """All tensors that a run left behind, by path, in a fixed order."""
+
+    tensors: dict[str, Any] = field(default_factory=dict)
+    other: dict[str, Any] = field(default_factory=dict)
+
+    def look(self, path: str, value: Any, depth: int = 0) -> None:
+        if isinstance(value, ta.Tensor):
+            self.tensors[path] = value
+            grad = value._grad
+            if isinstance(grad, ta.Tensor) and depth < 6:
+                self.look(f"{path}.grad", grad, depth + 1)
+            else:
+                self.other[f"{path}.grad"] = "not kept" if isinstance(grad, NotKept) else grad
+        elif isinstance(value, (list, tuple)):
+            self.other[path] = type(value).__name__, len(value)
+            for i, x in enumerate(value):
+                self.look(f"{path}[{i}]", x, depth)
+        elif isinstance(value, dict):
+            self.other[path] = list(map(str, value))
+            for k, x in value.items():
+                self.look(f"{path}[{k!r}]", x, depth)
+        elif isinstance(value, ta.optim.Optimizer):
+            for g, group in enumerate(value.param_groups):
+                self.look(f"{path}.groups[{g}].state", group.state, depth)
+        elif isinstance(value, (int, float, bool, str, type(None))):
+            self.other[path] = repr(value)
+        elif isinstance(value, ta.nn.Module) or type(value).__name__ == "Box":
+            for k, x in vars(value).items():
+                if not k.startswith("_"):
+                    self.look(f"{path}.{k}", x, depth)
+
+
+def look(namespace: dict[str, Any]) -> Seen:
+    seen = Seen()
+    for name, value in namespace.items():
+        if not name.startswith("_") and name not in HIDDEN:
+            seen.look(name, value)
+    return seen
+
+
+def compare(program: Program, stages: bool = False) -> Difference | None | str:
+    """None if both modes agree; "invalid" if eager makes no sense; otherwise the difference."""
+    ran: list[dict[str, Any]] = []
+    errors: list[Exception | None] = []
+    for compiled in (False, True):
+        try:
+            ran.append(program.run(compiled))
+            errors.append(None)
+        except MISTAKES as error:
+            if not compiled:
+                return "invalid"
+            return Difference(f"compiled raises {error!r}")
+        except Exception as error:
+            if not compiled and not isinstance(error, ta.errors.TinyaotError):
+                return "invalid"
+            errors.append(error)
+    eager, compiled_ = errors
+    if eager is not None or compiled_ is not None:
+        if type(eager) is type(compiled_):
+            return None
+        if any(a in str(compiled_) for a in ALLOWED):
+            return "refused"
+        message = str(compiled_ or eager).split("\n")[0]
+        return Difference(f"error: eager {type(eager).__name__}, compiled "
+                          f"{type(compiled_).__name__}: {message}")
+    found = differences(program, look(ran[0]), look(ran[1]))
+    if found is not None and found.kind.startswith("values"):
+        found = ill_conditioned(program, found)
+    if found is None and stages:
+        found = check(program, ran[1])
+    return found
+
+
+def differences(program: Program, a: Seen, b: Seen) -> Difference | None:
+    names = list(a.tensors)
+    kept = not program.steps or bool(program.options.get("keep_grads"))
+    if not kept:
+        names = [n for n in names if ".grad" not in n]
+    for name in [*a.other, *b.other]:
+        x, y = a.other.get(name, "absent"), b.other.get(name, "absent")
+        if name.endswith(".grad") and (not kept or name[:-5] not in a.tensors):
+            continue
+        if str(x) != str(y):
+            return Difference("grad None" if name.endswith(".grad") else "structure",
+                              f"{name}: eager {x}, compiled {y}")
+    for name in names:
+        if name not in b.tensors:
+            return Difference("structure", f"{name} is missing in compiled")
+    for name in names:
+        x, y = a.tensors[name], b.tensors[name]
+        if y.is_traced:
+            return Difference("escaped tensor", name)
+        if x.type != y.type:
+            return Difference("type", f"{name}: eager {x.type}, compiled {y.type}")
+        if x.requires_grad != y.requires_grad:
+            return Difference("requires_grad", f"{name}: eager {x.requires_grad}")
+        if x.is_leaf != y.is_leaf:
+            return Difference("is_leaf", f"{name}: eager {x.is_leaf}")
+    for name in names:
+        x, y = a.tensors[name].numpy(), b.tensors[name].numpy()
+        if not close(x, y):
+            kind = "values of a gradient" if ".grad" in name else "values"
+            return Difference(kind, f"{name}: eager\n{x}\ncompiled\n{y}")
+    for m, n in itertools.combinations(names, 2):
+        same = [s.tensors[m] is s.tensors[n] for s in (a, b)]
+        if same[0] != same[1]:
+            return Difference("identity", f"{m} is {n}: eager {same[0]}, compiled {same[1]}")
+    for m, n in itertools.combinations(names, 2):
+        share = [np.shares_memory(s.tensors[m]._data, s.tensors[n]._data) for s in (a, b)]
+        if share[0] != share[1]:
+            return Difference("sharing", f"{m} with {n}: eager {share[0]}, compiled {share[1]}")
+    for name in names:
+        x, y = strides(a.tensors[name]), strides(b.tensors[name])
+        if x != y:
+            return Difference("strides", f"{name}: eager {x}, compiled {y}")
+    return None
+
+
+def strides(t: Any) -> Any:
+    """What of the strides can be told apart."""
+    return [s for s, n in zip(t._data.strides, t.shape) if n > 1] if t.size else []
+
+
+def close(x: np.ndarray, y: np.ndarray, factor: float = 1.0) -> bool:
+    """Equal up to the rounding of some tens of float32 operations."""
+    if x.dtype.kind in "biu":
+        return bool((x == y).all())
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
+        return False
+    if not finite.any():
+        return True
+    eps = 1e-5 if x.dtype != np.float16 and x.dtype.itemsize > 2 else 2e-2
+    scale = max(1.0, float(np.abs(a[finite]).max()))
+    return bool((np.abs(a - b)[finite] <= factor * eps * (scale + 10 * np.abs(a[finite]))).all())
+
+
+def ill_conditioned(program: Program, found: Difference) -> Difference | None:
+    """Drop a difference of values if eager itself moves as far when its inputs move by rounding."""
+    def moved(text: str) -> str:
+        return re.sub(r"(\d\.\d+)", lambda m: repr(float(m[1]) * (1 + 3e-7)), text)
+
+    name = found.detail.split(":")[0]
+    program_ = program.with_section(
+        "setup", tuple(moved(s) if isinstance(s, str) else s for s in program.setup)
+    )
+    try:
+        a, b = look(program.run(False)), look(program_.run(False))
+        c = look(program.run(True))
+        x, y, z = (s.tensors[name].numpy().astype(np.float64) for s in (a, b, c))
+    except Exception:
+        return found
+    if not np.isfinite(x).all() or not np.isfinite(z).all():
+        return found
+    return None if np.abs(x - z).max() <= 100 * np.abs(x - y).max() else found
+
+
+def check(program: Program, namespace: dict[str, Any]) -> Difference | None:
+    """Every stage of the last specialisation verifies, round-trips, and computes the same."""
+    try:
+        for record in namespace["f"].records:
+            for stage in record.stages:
+                ta.verify(stage.program)
+                assert ta.parse(str(stage.program)) == stage.program, f"text of {stage.name}"
+        before = Program(program.setup, program.parameters, program.body, program.returns,
+                         program.form, (), program.options, seed=program.seed).run(True)
+        call = next(s for s in program.caller if isinstance(s, str) and " = f(" in s)
+        before["given"] = lambda *args, **kwargs: check_stages(before["f"], *args, **kwargs)
+        exec(call.replace("= f(", "= given("), before)
+    except Exception as error:
+        return Difference(f"stages: {type(error).__name__}: {str(error).strip().splitlines()[0]}",
+                          str(error))
+    return None
+
+
+def finite_differences(program: Program) -> Difference | None:
+    """The gradient of `total(f(...))` by the float64 leaves `x0`, `x1`, ..., along a direction."""
+    plain = program.with_section("caller", tuple(
+        s for s in program.caller if isinstance(s, str) and s.startswith("r0 = f(")))
+    h = 1e-6
+
+    def loss(shift: float) -> Any:
+        text = plain.text(False)
+        at = text.index("\ndef f(")
+        namespace: dict[str, Any] = {}
+        exec(text[:at], namespace)
+        leaves = {k: v for k, v in namespace.items() if k[0] == "x" and k[1:].isdigit()}
+        rng = np.random.default_rng(program.seed)
+        ways = {k: rng.standard_normal(v.shape) for k, v in leaves.items()}
+        with ta.no_grad():
+            for k, v in leaves.items():
+                v.add_(ta.tensor(ways[k] * shift))
+        exec(text[at:], namespace)
+        return namespace["total"](namespace["r0"]), leaves, ways
+
+    if not plain.caller:
+        return None
+    value, leaves, ways = loss(0.0)
+    if not isinstance(value, ta.Tensor) or not value.requires_grad:
+        return None
+    value.backward()
+    slope = sum(float((v.grad.numpy() * ways[k]).sum()) for k, v in leaves.items()
+                if v.grad is not None)
+    ends = [loss(s * h)[0].item() for s in (1, -1, 3, -3)]
+    near, far = (ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (6 * h)
+    error = abs(near - slope)
+    if error > 1e-4 * (1 + abs(slope)) + 20 * abs(near - far):
+        return Difference("finite differences", f"gradient {slope}, difference {near}")
+    return None

@@ -1,0 +1,442 @@
+"""The partitioner against brute force, and what it may never do."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests.random_programs import random_arrays, random_program
+from tinyaot import ops
+from tinyaot.builder import Builder, Sym
+from tinyaot.cost import node_cost
+from tinyaot.errors import BudgetError
+from tinyaot.interpret import interpret
+from tinyaot.ir import Input, Output, Program, Value
+from tinyaot.memory import planned_peak
+from tinyaot.ops.core import TABLE, using
+from tinyaot.passes import differentiate, partition, plan, schedule
+from tinyaot.passes.splitgraph import SplitGraph
+from tinyaot.cost import TWO_CORES
+from tinyaot.record import Decision
+from tinyaot.shapes import TensorType, float32, int64, uint32
+from tinyaot.verify import verify
+
+# ---- an independent oracle ----------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """A random forward, and which of its values the backward reads."""
+
+    program: Program
+    values: list[int]  # storages that may be saved
+    needs: dict[int, set[int]]
+    read: set[int]
+    bytes: dict[int, int]
+    seconds: dict[int, float]
+
+
+def random_case(seed: int) -> Case:
+    """Maps and views of one input, at most 12 nodes; the backward reads a few of them."""
+    rng = random.Random(seed)
+    builder = Builder(1)
+    x = Value(0, TensorType(float32, (4, 6)))
+    pool = [Sym(x)]
+    base = {0: 0}
+    with using(builder):
+        builder.phase = "forward"
+        for _ in range(rng.randint(3, 12)):
+            a, b = rng.choice(pool), rng.choice(pool)
+            kind = rng.choice(("exp", "sin", "mul", "mul", "wide", "sum", "view"))
+            if kind == "view":
+                made = ops.permute(a, perm=tuple(reversed(range(a.ndim))))
+            elif kind == "wide":
+                made = ops.mul(a, ops.full(value=1.5, shape=(3, *a.shape), dtype=float32))
+                made = ops.reshape(made, shape=(3 * a.shape[0], *a.shape[1:]))
+            elif kind == "sum":
+                made = ops.sum(a, axes=(0,))
+            elif kind == "mul" and a.shape == b.shape:
+                made = ops.mul(a, b)
+            else:
+                made = (ops.exp, ops.sin)[rng.random() < 0.5](a)
+            if made.value.type.nbytes < 10_000:
+                pool.append(made)
+        loss = ops.sum(ops.reshape(pool[-1], shape=(-1,)), axes=(0,))
+        builder.phase = "backward"
+        seed_value = ops.full(value=1.0, shape=(1,), dtype=float32)
+        total = ops.mul(loss, seed_value)
+        for read in rng.sample(pool, min(len(pool), rng.randint(1, 5))):
+            flat = ops.reshape(ops.mul(read, 2.0), shape=(-1,))
+            total = ops.add(total, ops.sum(flat, axes=(0,)))
+        builder.phase = "update"
+        new = ops.sub(Sym(x), ops.reshape(total, shape=(1, 1)))
+    program = Program(
+        "case",
+        "simplify",
+        (Input(x, "state", "x"),),
+        tuple(builder.nodes),
+        (Output(loss.value), Output(new.value, "mutated", 0)),
+        builder.next_id,
+    )
+    needs: dict[int, set[int]] = {}
+    read: set[int] = set()
+    bytes_: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    free = {0, loss.value.id}
+    constant = set()
+    for node in program.nodes:
+        out, sources = node.results[0], [base[v.id] for v in node.inputs]
+        is_view = TABLE[node.op].kind == "view"
+        base[out.id] = sources[0] if is_view else out.id
+        if node.op == "full":
+            constant.add(out.id)
+        wanted = {s for s in sources if s not in free and s not in constant}
+        if node.phase != "forward":
+            read |= {s for s in wanted if s in needs}
+        elif not is_view and node.op != "full" and out.id not in free:
+            needs[out.id] = wanted
+            bytes_[out.id], seconds[out.id] = out.type.nbytes, node_cost(node).seconds
+    # What only the backward uses runs once in any case.
+    live = {base[loss.value.id]}
+    for node in reversed(program.nodes):
+        if node.phase == "forward" and base[node.results[0].id] in live:
+            live |= {base[v.id] for v in node.inputs}
+    seconds = {v: s if v in live else 0.0 for v, s in seconds.items()}
+    return Case(program, list(needs), needs, read, bytes_, seconds)
+
+
+def all_choices(case: Case) -> Iterator[tuple[int, float]]:
+    """(bytes, seconds) of every set of saved storages."""
+    for count in range(len(case.values) + 1):
+        for saved in itertools.combinations(case.values, count):
+            yield evaluate(case, set(saved))
+
+
+def evaluate(case: Case, saved: set[int]) -> tuple[int, float]:
+    again: set[int] = set()
+    stack = list(case.read - saved)
+    while stack:
+        value = stack.pop()
+        if value not in again:
+            again.add(value)
+            stack += case.needs[value] - saved
+    return sum(case.bytes[v] for v in saved), sum(case.seconds[v] for v in again)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_cuts_and_hull_are_optimal(block: int) -> None:
+    """250 random graphs, all saved sets of each."""
+    for seed in range(25 * block, 25 * block + 25):
+        case = random_case(seed)
+        if len(case.values) > 10:
+            case.values = case.values  # 2^12 sets at most
+        graph = SplitGraph(case.program, "time", TWO_CORES)
+        points = list(all_choices(case))
+        most = max(s for _, s in points) or 1.0
+        total = sum(case.bytes.values()) or 1
+        for factor in (1e-3, 0.03, 0.3, 1.0, 3.0, 30.0, 1e3):
+            price = factor * most / total
+            best = min(s + price * b for b, s in points)
+            choice = graph.cut(price)
+            assert (choice.bytes, pytest.approx(choice.price)) == evaluate(case, set(choice.saved))
+            assert choice.price + price * choice.bytes == pytest.approx(best, rel=1e-6)
+        corners = [(c.bytes, c.price) for c in graph.hull(cuts=100)]
+        for corner in lower_hull(points):
+            assert any(
+                b <= corner[0] and s == pytest.approx(corner[1], rel=1e-5, abs=1e-12)
+                for b, s in corners
+            ), (seed, corner, corners)
+
+
+def lower_hull(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Corners of the convex hull that are best for some price (Andrew's monotone chain)."""
+    hull: list[tuple[int, float]] = []
+    for b, s in sorted(set(points)):
+        if hull and hull[-1][1] <= s:
+            continue
+        while len(hull) > 1:
+            (b0, s0), (b1, s1) = hull[-2:]
+            # strictly below the line, beyond rounding
+            if (s1 - s0) * (b - b0) < (s - s0) * (b1 - b0) * (1 + 1e-9) - 1e-18:
+                break
+            hull.pop()
+        hull.append((b, s))
+    return hull
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_flip_costs(seed: int) -> None:
+    graph = SplitGraph(random_case(seed).program, "time", TWO_CORES)
+    total = sum(graph.size.values()) or 1
+    choice = graph.cut(graph.total_price / total)
+    for id_ in choice.saved:
+        flipped = graph.choice(choice.saved - {id_})
+        added = flipped.cost.seconds - choice.cost.seconds
+        kept_on = flipped.saved == choice.saved - {id_}  # flipping may make others useless
+        if kept_on:
+            assert graph.cost_of_recomputing(choice, id_).seconds == pytest.approx(added)
+    for id_ in choice.recomputed:
+        flipped = graph.choice(choice.saved | {id_})
+        gone = choice.cost.seconds - flipped.cost.seconds
+        assert graph.cost_of_saving(choice, id_).seconds == pytest.approx(gone, abs=1e-15)
+
+
+# ---- values and stages --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("strategy", ["save_all", "recompute_all", "min_cut"])
+def test_values_are_kept(joint: bool, strategy: str) -> None:
+    for seed in range(12):
+        program = random_program(seed, joint=joint)
+        after = partition(program, strategy=strategy)  # type: ignore[arg-type]
+        verify(after)
+        arrays = random_arrays(program, seed)
+        given = zip(after.outputs, interpret(after, *arrays), strict=True)
+        found = [x for o, x in given if o.role != "saved"]
+        for x, y in zip(found, interpret(program, *arrays), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def chain(joint: bool = True, depth: int = 6) -> Program:
+    """x -> tanh(x * w) ..., differentiated."""
+    builder = Builder(2)
+    x, w = (Value(i, TensorType(float32, (16, 16))) for i in range(2))
+    with using(builder):
+        h = Sym(x)
+        for _ in range(depth):
+            h = ops.tanh(ops.mul(h, Sym(w)))
+        outputs = [Output(h.value, requires_grad=joint)]
+        if not joint:
+            loss = ops.sum(h, axes=(0, 1))
+            attrs = {"outputs": 1, "cotangents": False, "wrt": 1}
+            node = builder.emit("grad", [loss.value, w], [w.type], attrs)
+            new = ops.sub(Sym(w), Sym(node.result))
+            outputs = [Output(loss.value), Output(new.value, "mutated", 1)]
+    inputs = (Input(x, "argument", "x"), Input(w, "state", "w", True))
+    nodes = tuple(builder.nodes)
+    return differentiate(
+        Program("chain", "functionalize", inputs, nodes, tuple(outputs), builder.next_id)
+    )
+
+
+def test_save_all_computes_nothing_twice() -> None:
+    program = chain()
+    after = partition(program, strategy="save_all")
+    assert not any(o.relation == "recompute-of" for n in _works(after) for o in n.origin)
+    assert len(_works(after)) == len(_works(program))
+    assert len(after.outputs_of("saved")) == 6  # five inner tanhs, and the last, which is given
+
+
+def _works(program: Program) -> list:  # type: ignore[type-arg]
+    return [n for n in program.nodes if TABLE[n.op].kind == "map"]
+
+
+def test_recompute_all_saves_what_the_caller_has_anyway() -> None:
+    after = partition(chain(), strategy="recompute_all")
+    assert [o.value for o in after.outputs_of("saved")] == [after.outputs[0].value]
+
+
+def test_clones_come_just_in_time() -> None:
+    after = partition(chain(joint=False), strategy="recompute_all")
+    position = {r.id: at for at, n in enumerate(after.nodes) for r in n.results}
+    clones = [n for n in after.nodes if any(o.relation == "recompute-of" for o in n.origin)]
+    assert clones
+    for clone in clones:
+        assert clone.phase == "backward"
+        first = min(position[r.id] for u in after.users[clone.result.id] for r in u.results)
+        between = after.nodes[position[clone.result.id] + 1 : first]
+        assert all(any(o.relation == "recompute-of" for o in n.origin) for n in between)
+
+
+def test_an_overwritten_input_is_saved_as_a_copy() -> None:
+    """Row 15 of the semantics: the backward needs the value from before the overwriting."""
+    builder = Builder(2)
+    x, w = (Value(i, TensorType(float32, (4,))) for i in range(2))
+    with using(builder):
+        y = ops.mul(ops.sin(Sym(x)), Sym(w))
+        new = ops.mul(Sym(x), 2.0)
+    program = differentiate(
+        Program(
+            "f",
+            "functionalize",
+            (Input(x, "argument", "x", True), Input(w, "argument", "w", True)),
+            tuple(builder.nodes),
+            (Output(y.value, requires_grad=True), Output(new.value, "mutated", 0)),
+            builder.next_id,
+        )
+    )
+    for strategy in ("save_all", "recompute_all", "min_cut"):
+        after = partition(program, strategy=strategy)  # type: ignore[arg-type]
+        verify(after)
+        readers = [n for n in after.users[0] if n.phase == "backward"]
+        assert not readers, "the backward half reads x after its overwriting"
+    copies = [n for n in partition(program, strategy="recompute_all").nodes if n.op == "copy"]
+    assert [n.inputs[0].id for n in copies] == [0]
+
+
+def test_a_recomputed_mask_is_the_same_mask() -> None:
+    builder = Builder(4)
+    x, w = (Value(i, TensorType(float32, (64, 64))) for i in range(2))
+    seed, base = (Value(i, TensorType(int64, ())) for i in (2, 3))
+    with using(builder):
+        bits = ops.random_bits(Sym(seed), Sym(base), ordinal=3, shape=(64, 64))
+        keep = ops.lt(bits, ops.full(value=2**31, shape=(), dtype=uint32))
+        y = ops.where(keep, ops.mul(Sym(x), Sym(w)), 0.0)
+    program = differentiate(
+        Program(
+            "f",
+            "functionalize",
+            (
+                Input(x, "argument", "x"),
+                Input(w, "argument", "w", True),
+                Input(seed, "random", "seed"),
+                Input(base, "random", "draw"),
+            ),
+            tuple(builder.nodes),
+            (Output(y.value, requires_grad=True),),
+            builder.next_id,
+        )
+    )
+    after = partition(program, strategy="recompute_all")
+    draws = [n for n in after.nodes if n.op == "random_bits"]
+    assert [n.phase for n in draws] == ["forward", "backward"]
+    assert draws[0].attrs == draws[1].attrs and draws[0].inputs == draws[1].inputs
+    arrays = random_arrays(program)
+    given = zip(after.outputs, interpret(after, *arrays), strict=True)
+    by_role = {o.role: x for o, x in given}
+    assert ((by_role["user"] == 0) == (by_role["gradient"] == 0)).all()
+
+
+def test_a_function_chooses() -> None:
+    program = chain()
+    tanhs = [n.result.id for n in program.nodes if n.op == "tanh"]
+    after = partition(program, strategy=lambda p: {tanhs[2]})
+    saved = {o.value.id for o in after.outputs_of("saved")}
+    assert saved == {tanhs[2], tanhs[-1]}
+    with pytest.raises(ValueError, match="999"):
+        partition(program, strategy=lambda p: {999})
+
+
+def test_without_a_backward_nothing_happens() -> None:
+    program = chain().replace(outputs=chain().outputs[:1])
+    forward = program.replace(
+        nodes=tuple(n for n in program.nodes if n.phase == "forward"), inputs=program.inputs[:2]
+    )
+    assert partition(forward) == forward.replace(stage="partition")
+
+
+# ---- budgets ------------------------------------------------------------------------------------
+
+
+def deep() -> Program:
+    """Wide maps between products: worth recomputing, and with something to keep."""
+    builder = Builder(0)
+    inputs: list[Input] = []
+
+    def given(shape: tuple[int, ...], role: str, grad: bool = False) -> Sym:
+        value = builder.fresh(TensorType(float32, shape))
+        inputs.append(Input(value, role, f"in{value.id}", grad))  # type: ignore[arg-type]
+        return Sym(value)
+
+    with using(builder):
+        h = given((64, 32), "argument")
+        weights = []
+        for _ in range(4):
+            weights += [given((32, 128), "state", True), given((128, 32), "state", True)]
+            wide = ops.dot(h, weights[-2], spec="ij,jk->ik")
+            wide = ops.mul(ops.sigmoid(wide), ops.sin(wide))
+            h = ops.add(h, ops.dot(wide, weights[-1], spec="ij,jk->ik"))
+        loss = ops.sum(ops.mul(h, h), axes=(0, 1))
+        wrt = [w.value for w in weights]
+        attrs = {"outputs": 1, "cotangents": False, "wrt": len(wrt)}
+        grad = builder.emit("grad", [loss.value, *wrt], [v.type for v in wrt], attrs)
+        outputs = [Output(loss.value)]
+        for w, g in zip(weights, grad.results, strict=True):
+            new = ops.sub(w, ops.mul(Sym(g), 0.1))
+            outputs.append(Output(new.value, "mutated", w.value.id))
+    return differentiate(
+        Program(
+            "deep",
+            "functionalize",
+            tuple(inputs),
+            tuple(builder.nodes),
+            tuple(outputs),
+            builder.next_id,
+        )
+    )
+
+
+def peak(program: Program) -> int:
+    return planned_peak(plan(schedule(program)))
+
+
+def test_budgets_are_kept_and_peaks_fall_with_them() -> None:
+    program = deep()
+    most = peak(partition(program, strategy="save_all"))
+    peaks = [peak(partition(program, memory_budget=i / 10)) for i in range(11)]
+    assert peaks == sorted(peaks) and peaks[-1] <= most and peaks[0] < most
+    least = peaks[0]
+    for fraction, found in zip(range(11), peaks, strict=True):
+        assert found <= least + fraction / 10 * (most - least)
+    budget = (least + most) // 2
+    assert peak(partition(program, memory_budget=budget)) <= budget
+    assert peak(partition(program, memory_budget=least)) == least
+
+
+def test_a_budget_that_no_plan_keeps() -> None:
+    program = deep()
+    least = peak(partition(program, memory_budget=0.0))
+    with pytest.raises(BudgetError, match=rf"least planned peak found is {least} bytes"):
+        partition(program, memory_budget=least - 1)
+
+
+@pytest.mark.parametrize(
+    "budget", [math.nan, math.inf, -math.inf, -1, -0.5, 1.5, True, "1 MB", b"1", [1], 1j]
+)
+def test_no_budget(budget: object) -> None:
+    with pytest.raises(ValueError, match="memory_budget"):
+        partition(chain(), memory_budget=budget)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("cost", "bytes"), ("strategy", "all"), ("time_slack", math.nan), ("time_slack", -1)],
+)
+def test_no_such_option(option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=option):
+        partition(chain(), **{option: value})  # type: ignore[arg-type]
+
+
+def test_the_default_plan_is_within_the_slack() -> None:
+    program = deep()
+    for slack in (0.0, 0.05, 0.5):
+        log: list[Decision] = []
+        partition(program, time_slack=slack, log=log)
+        (summary,) = (d for d in log if d.kind == "partition")
+        fastest = min(a["extra_seconds"] for a in summary.alternatives)
+        base = summary.numbers["step_seconds"] - summary.numbers["extra_seconds"]
+        assert summary.numbers["extra_seconds"] - fastest <= slack * base * (1 + 1e-9)
+        least = min(a["planned_peak"] for a in summary.alternatives)
+        assert summary.numbers["planned_peak"] == least
+    assert summary.numbers["planned_peak"] < summary.alternatives[0]["planned_peak"]
+
+
+def test_every_value_has_its_decision() -> None:
+    log: list[Decision] = []
+    program = deep()
+    partition(program, memory_budget=0.3, log=log)
+    graph = SplitGraph(program, "time", TWO_CORES)
+    decided = {d.subject for d in log if d.kind in ("save", "recompute")}
+    assert decided >= graph.read
+    for d in log:
+        if d.kind == "save":
+            assert d.numbers["bytes"] > 0 and d.numbers["seconds"] > 0
+        if d.kind == "recompute":
+            assert d.numbers["flip_bytes"] > 0 and d.numbers["flip_seconds"] <= 0

@@ -1,0 +1,345 @@
+"""The C backend: a planned Program as one C function for each entry point, and how it is called.
+
+`compile_program` fuses and emits; `CompiledC` is the result, as text and as facts for the record;
+`Executable` builds it, keeps its buffers, and makes one foreign call a step. Pointers are bound
+once, and again only when an array is another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
+from tinyaot.codegen.c import Emitter
+from tinyaot.errors import BackendError, IndexingError
+from tinyaot.ir import Input, Output, Program, Value, live_nodes
+from tinyaot.ops.core import TABLE
+from tinyaot.passes.fusion.model import Machine
+from tinyaot.passes.fusion.plan import (
+    FusionPlan,
+    plan_fusion,
+    region_bytes,
+    region_flops,
+    tile_text,
+)
+from tinyaot.passes.fusion.storage import padded
+
+POISON = 0xFF  # every float made of it is a NaN
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A region for the record: the ids of the values it makes, the bytes that cross its border, its
+    FLOPs, the seconds that the model expects, and why it is as it is."""
+
+    name: str
+    entry: str
+    members: tuple[int, ...]
+    tile: str
+    bytes: int
+    flops: int
+    seconds: float
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An op that could have joined a region, and why it did not (a code of regions.REASONS)."""
+
+    region: str
+    value: int
+    op: str
+    reason: str
+
+
+@dataclass(slots=True)
+class EntryPoint:
+    """One C function: `takes` its inputs in order, `gives` its outputs in order."""
+
+    name: str
+    program: Program
+    takes: list[Value]
+    gives: list[Output]
+    plan: FusionPlan
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.plan.storage.arena
+
+    @property
+    def scratch_bytes(self) -> int:
+        """A thread's, without what products pack into."""
+        return padded(self.plan.storage.scratch)
+
+
+@dataclass(slots=True)
+class CompiledC:
+    """C text of a program, with what the record wants to know."""
+
+    program: Program
+    threads: int
+    source: str
+    entries: dict[str, EntryPoint]
+    kernels: list[KernelInfo] = field(default_factory=list)
+    decisions: list[Refusal] = field(default_factory=list)
+
+    @property
+    def arena_bytes(self) -> int:
+        return max((e.arena_bytes for e in self.entries.values()), default=0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """All threads' scratch."""
+        return max((e.scratch_bytes * e.plan.threads for e in self.entries.values()), default=0)
+
+
+def compile_program(
+    program: Program, threads: int | None = None, machine: Machine | None = None
+) -> CompiledC:
+    """Fuse and emit a partitioned Program: one entry "step", or "forward" and "backward".
+
+    threads: how many a step may use (default: `$TINYAOT_THREADS`, or the cores this process has).
+    Raises BackendError for what C cannot do (float16, bfloat16).
+    """
+    threads = threads or thread_count()
+    machine = machine or this_machine()
+    emitter = Emitter()
+    made = CompiledC(program, threads, "", {})
+    for name, part in split_entries(program).items():
+        plan = plan_fusion(part, threads, machine)
+        emitted = emitter.entry(name, plan)
+        takes = [i.value for i in part.inputs]
+        made.entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan)
+        for number, (region, text) in enumerate(emitted.regions):
+            kernel = f"{name}_region_{number}"
+            members = tuple(op.value for op in region.members)
+            made.kernels.append(
+                KernelInfo(
+                    kernel,
+                    name,
+                    members,
+                    tile_text(region),
+                    region_bytes(plan.graph, region, plan.schedule),
+                    region_flops(region),
+                    region.ns * 1e-9,
+                    "shares a loop over tiles" if len(members) > 1 else "alone",
+                    text,
+                )
+            )
+            inside = set(region.members)
+            made.decisions += [
+                Refusal(kernel, op.value, op.name, reason)
+                for op, reason in region.refused.items()
+                if op not in inside
+            ]
+    made.source = emitter.source()
+    return made
+
+
+def unavailable() -> str | None:
+    """Why there is no C backend here; None if there is."""
+    try:
+        find_compiler(os.environ.get("CC"))
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+# ---- entry points -------------------------------------------------------------------------------
+
+
+def split_entries(program: Program) -> dict[str, Program]:
+    """The straight-line programs of the entry points. A backward takes the inputs that it reads,
+    then saved values, then cotangents."""
+    joint = bool(program.outputs_of("gradient", "saved") or program.inputs_of("cotangent"))
+    if not joint:
+        return {"step": program}
+    first = [n for n in program.nodes if n.phase != "backward"]
+    second = [n for n in program.nodes if n.phase == "backward"]
+    plain = tuple(i for i in program.inputs if i.role != "cotangent")
+    gives = tuple(o for o in program.outputs if o.role != "gradient")
+    gradients = program.outputs_of("gradient")
+    forward = replace(program, inputs=plain, nodes=tuple(first), outputs=gives, plan=None)
+    kept = program.outputs_of("saved")
+    saved = tuple(Input(o.value, "argument", f"saved {o.value}") for o in kept)
+    have = {i.value.id for i in saved}
+    free = [n for n in first if TABLE[n.op].kind in ("leaf", "view") and n.result.id not in have]
+    nodes = live_nodes([*free, *second], [o.value for o in gradients])
+    read = {v.id for n in nodes for v in n.inputs} | {o.value.id for o in gradients}
+    taken = tuple(i for i in plain if i.value.id in read)
+    backward = replace(
+        program,
+        inputs=taken + saved + program.inputs_of("cotangent"),
+        nodes=tuple(nodes),
+        outputs=gradients,
+        plan=None,
+    )
+    return {"forward": forward, "backward": backward}
+
+
+# ---- the machine --------------------------------------------------------------------------------
+
+
+def thread_count() -> int:
+    wanted = os.environ.get("TINYAOT_THREADS")
+    if wanted:
+        return max(1, int(wanted))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def this_machine() -> Machine:
+    """What the cost model needs, read from the system where it says."""
+    flags = ""
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text()
+    lanes = 16 if "avx512f" in flags else 8 if "avx2" in flags else 4
+    l2, l3 = _cache_size(2) or 1 << 20, _cache_size(3) or 32 << 20
+    return Machine(lanes=lanes, l2=l2, l3=l3, flops=130.0 * lanes / 16)
+
+
+def _cache_size(level: int) -> int | None:
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
+        return int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+# ---- running ------------------------------------------------------------------------------------
+
+
+@cache
+def load_runtime() -> tuple[ctypes.CDLL, int, int]:
+    """The runtime's library, the address of its table, and the bytes that products pack into."""
+    folder = Path(str(resources.files("tinyaot.codegen") / "include"))
+    library = ctypes.CDLL(str(build((folder / "runtime.c").read_text(), FUSED, folder)))
+    find = library.tinyaot_runtime
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
+    table = find(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    pack = ctypes.c_int64.from_address(table + 4 * ctypes.sizeof(ctypes.c_void_p)).value
+    return library, table, pack
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """uint8 memory that begins at a multiple of 64."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+class Executable:
+    """A loaded program. One call runs at a time: the arena is shared, a lock guards it.
+
+    `poison`: fill the arena and fresh memory with NaN before every run (default: whether
+    TINYAOT_POISON is set). `threads`: as for `compile_program`. Raises BackendError when there is
+    no compiler, or for what C cannot do.
+    """
+
+    def __init__(
+        self, program: Program, *, poison: bool | None = None, threads: int | None = None
+    ) -> None:
+        self.compiled = compiled = compile_program(program, threads)
+        if poison is None:
+            poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
+        self.poison = poison
+        _, table, pack = load_runtime()
+        self.library = ctypes.CDLL(str(build(compiled.source, EXACT)))
+        self.library.tinyaot_link(ctypes.c_void_p(table))
+        self.lock = threading.Lock()
+        self.arena = aligned(compiled.arena_bytes)
+        entries = compiled.entries.values()
+        scratch = max(((e.scratch_bytes + pack) * e.plan.threads for e in entries), default=0)
+        self.scratch = aligned(scratch)
+        self.entries = {e.name: _Bound(self, e) for e in entries}
+
+    def inputs(self, entry: str) -> list[Value]:
+        """What `run(entry, ...)` takes."""
+        return self.entries[entry].entry.takes
+
+    def outputs(self, entry: str) -> list[Output]:
+        """What `run(entry, ...)` gives."""
+        return self.entries[entry].entry.gives
+
+    def run(self, entry: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once. Arrays must have the types that `inputs(entry)` says (not checked). Outputs are
+        fresh, but a mutated one is the input's own array. Raises IndexingError for an index out of
+        range."""
+        with self.lock:
+            if self.poison:
+                self.arena.fill(POISON)
+                self.scratch.fill(POISON)
+            return self.entries[entry].run(inputs)
+
+
+class _Bound:
+    """An entry point with its pointers."""
+
+    def __init__(self, executable: Executable, entry: EntryPoint) -> None:
+        self.entry, self.poison = entry, executable.poison
+        forms = entry.plan.graph.forms
+        position = {i.value.id: j for j, i in enumerate(entry.program.inputs)}
+        computed = [o for _, o in forms.outputs]
+        self.fresh: list[tuple[int, Any, Any]] = []  # position in `gives`, shape, dtype
+        self.mutated: dict[int, int] = {}  # position in `gives` -> in `takes`
+        self.constant: list[tuple[int, Any, Any]] = []  # outputs of size 0
+        for j, o in enumerate(entry.gives):
+            type_ = o.value.type
+            if o.role == "mutated" and o.of is not None:
+                self.mutated[j] = position[o.of]
+            elif o in computed:
+                self.fresh.append((j, type_.shape, type_.dtype.numpy))
+            else:
+                self.constant.append((j, type_.shape, type_.dtype.numpy))
+        n = len(entry.takes)
+        self.pointers = (ctypes.c_void_p * (n + len(self.fresh) + 2))()
+        self.pointers[n + len(self.fresh)] = executable.arena.ctypes.data
+        self.pointers[n + len(self.fresh) + 1] = executable.scratch.ctypes.data
+        self.bound: list[np.ndarray | None] = [None] * n
+        self.function = getattr(executable.library, f"tinyaot_{entry.name}")
+        self.function.restype, self.function.argtypes = ctypes.c_int, [ctypes.c_void_p]
+        self.address = ctypes.addressof(self.pointers)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        pointers, bound = self.pointers, self.bound
+        copies: list[tuple[np.ndarray, np.ndarray]] = []
+        kept: list[np.ndarray] = []
+        for j, array in enumerate(inputs):
+            if bound[j] is array:
+                continue
+            if not array.flags.c_contiguous:
+                dense = np.ascontiguousarray(array)
+                kept.append(dense)
+                if j in self.mutated.values():
+                    copies.append((array, dense))
+                pointers[j], bound[j] = dense.ctypes.data, None
+            else:
+                pointers[j], bound[j] = array.ctypes.data, array
+        n = len(bound)
+        out: list[Any] = [None] * len(self.entry.gives)
+        for k, (j, shape, dtype) in enumerate(self.fresh):
+            out[j] = array = np.empty(shape, dtype)
+            if self.poison:
+                array.reshape(-1).view(np.uint8).fill(POISON)
+            pointers[n + k] = array.ctypes.data
+        if self.function(self.address):
+            raise IndexingError("an index is out of range in a compiled step")
+        for original, dense in copies:
+            np.copyto(original, dense)
+        for j, at in self.mutated.items():
+            out[j] = inputs[at]
+        for j, shape, dtype in self.constant:
+            out[j] = np.zeros(shape, dtype)
+        return out

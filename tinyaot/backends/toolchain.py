@@ -1,0 +1,164 @@
+"""The system's C compiler, and a disk cache of what it made.
+
+The compiler is `$CC`, or the first of cc, gcc, clang that exists. A shared object is cached under
+a key of everything that went into it: source, flags, the compiler and its version, the processor.
+The cache's directory belongs to the user alone; entries appear by an atomic rename, with a digest
+beside them, and a damaged, unreadable or foreign entry is rebuilt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tinyaot.errors import BackendError
+
+CANDIDATES = ("cc", "gcc", "clang")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-std=gnu11",
+    "-shared",
+    "-fPIC",
+    "-fwrapv",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp-simd",
+)
+EXACT = ("-ffp-contract=off",)  # a recomputed value is the saved one, bit for bit
+FUSED = ("-ffp-contract=fast",)  # products: fused multiply-add is what makes them fast
+LIBS = ("-lm", "-pthread")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A command line that compiles C, and what it calls itself."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+@cache
+def find_compiler(cc: str | None = None) -> Compiler:
+    """The C compiler. `cc`: a command to use instead of `$CC` and the usual names. Raises
+    BackendError, which says what was tried."""
+    wanted = cc if cc is not None else os.environ.get("CC")
+    tried = []
+    for text in [wanted] if wanted else CANDIDATES:
+        command = tuple(shlex.split(text))
+        if not command or shutil.which(command[0]) is None:
+            tried.append(f"{text}: not found")
+            continue
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return Compiler(command, done.stdout.splitlines()[0] if done.stdout else "")
+        tried.append(f"{text}: exit status {done.returncode}")
+    raise BackendError(
+        "backend 'c' needs a C compiler: set CC, or install gcc or clang; or use backend='numpy'. "
+        f"Tried {'; '.join(tried)}"
+    )
+
+
+@cache
+def processor() -> str:
+    """What tells this machine's processor from another."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+        lines = [x for x in text.splitlines() if x.startswith(("model name", "flags", "Features"))]
+        return "\n".join(dict.fromkeys(lines))
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+
+
+def cache_directory() -> Path | None:
+    """The cache's directory, made if need be: `$TINYAOT_CACHE`, or tinyaot under `$XDG_CACHE_HOME`
+    or ~/.cache. None: no cache, because it is switched off or not ours alone."""
+    wanted = os.environ.get("TINYAOT_CACHE", "")
+    if wanted == "0":
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    path = Path(wanted) if wanted else Path(base) / "tinyaot"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.lstat()
+    except OSError:
+        return None
+    ours = not hasattr(os, "getuid") or info.st_uid == os.getuid()
+    if not stat.S_ISDIR(info.st_mode) or not ours or info.st_mode & 0o022:
+        return None
+    return path
+
+
+def build(source: str, flags: Sequence[str] = EXACT, folder: Path | None = None) -> Path:
+    """Path of a shared object of C `source`; from the cache when it is there. `folder`: headers.
+
+    Raises BackendError with the compiler's own words when the source does not compile.
+    """
+    compiler = find_compiler(os.environ.get("CC"))
+    headers = [f"-I{folder}"] if folder else []
+    told = [*compiler.command, *FLAGS, *flags]
+    texts = [source, "\0".join(told), compiler.version, processor()]
+    if folder:
+        texts += [p.read_text() for p in sorted(folder.glob("*.h"))]
+    key = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+    directory = cache_directory()
+    if directory is None:
+        directory = Path(_private_directory())
+    found = directory / f"{key}.so"
+    if not is_sound(found):
+        compile_to(found, source, [*told, *headers])
+    return found
+
+
+_temporary: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _private_directory() -> str:
+    """A directory for this process alone."""
+    if not _temporary:
+        _temporary.append(tempfile.TemporaryDirectory(prefix="tinyaot-"))
+    return _temporary[0].name
+
+
+def digest_path(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def is_sound(path: Path) -> bool:
+    """Whether a cached file is ours and whole."""
+    try:
+        info = path.lstat()
+        if not stat.S_ISREG(info.st_mode):
+            return False
+        if hasattr(os, "getuid") and info.st_uid != os.getuid():
+            return False
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return digest_path(path).read_text() == digest
+    except OSError:
+        return False
+
+
+def compile_to(path: Path, source: str, command: Sequence[str]) -> None:
+    """Compile `source` and move the result to `path` in one step."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
+        text, made = Path(folder) / "step.c", Path(folder) / "step.so"
+        text.write_text(source)
+        told = [*command, str(text), "-o", str(made), *LIBS]
+        done = subprocess.run(told, capture_output=True, text=True, check=False)
+        if done.returncode:
+            first = "\n".join(done.stderr.splitlines()[:12])
+            raise BackendError(f"{' '.join(command[:1])} failed on a compiled step:\n{first}")
+        digest = Path(folder) / "digest"
+        digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+        os.replace(digest, digest_path(path))
+        os.replace(made, path)

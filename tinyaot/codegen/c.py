@@ -1,0 +1,259 @@
+"""One C function for a whole entry point: regions by level, a barrier between levels.
+
+Each region is a function of its own, headed by a comment that names its ops and the user's lines;
+its loop nests are kernels, printed once however many regions call them. The step runs in one
+parallel region; what has no tile runs on one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from tinyaot.codegen.addresses import Addresses, extent_text
+from tinyaot.codegen.fallback import fallback_lines
+from tinyaot.codegen.loops import Kernel
+from tinyaot.codegen.lower import lower_nest
+from tinyaot.codegen.printer import C, Printer, neutral
+from tinyaot.codegen.products import product_lines
+from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.plan import FusionPlan, tile_text
+from tinyaot.passes.fusion.regions import Region
+from tinyaot.passes.fusion.statements import Nest, Single
+from tinyaot.passes.fusion.storage import padded
+
+_INT_PRODUCT = """
+#define INT_PRODUCT(T, S) \\
+  static void gemm_##S TINYAOT_GEMM(T) { \\
+    (void)pack; \\
+    for (int64_t i = 0; i < m; i++) \\
+      for (int64_t j = 0; j < n; j++) { \\
+        T total = accumulate ? c[i * c_row + j * c_col] : 0; \\
+        for (int64_t p = 0; p < k; p++) \\
+          total += a[i * a_row + p * a_col] * b[p * b_row + j * b_col]; \\
+        c[i * c_row + j * c_col] = total; \\
+      } \\
+  }
+"""
+
+
+def header(name: str) -> str:
+    """The text of a header of this package."""
+    return (resources.files("tinyaot.codegen") / "include" / name).read_text()
+
+
+@dataclass(slots=True)
+class Emitted:
+    """Text of one entry point, and of each region in order."""
+
+    functions: list[str]
+    regions: list[tuple[Region, str]]
+
+
+class Emitter:
+    """Emits entry points into one source; kernels are shared among them."""
+
+    def __init__(self) -> None:
+        self.printer = Printer(C)
+        self.kernels: dict[Kernel, str] = {}
+        self.texts: list[str] = []
+        self.products: set[str] = set()
+        self.entries: list[str] = []
+
+    def source(self) -> str:
+        """The whole C file."""
+        parts = [header("runtime.h"), header("vmath.h"), "static const struct tinyaot_runtime *rt;"]
+        parts.append("#define UNUSED(x) ((void)(x))")
+        if self.products:
+            parts.append(_INT_PRODUCT)
+            parts += [f"INT_PRODUCT({C.memory[s]}, {s})" for s in sorted(self.products)]
+        parts.append("void tinyaot_link(const struct tinyaot_runtime *runtime) { rt = runtime; }")
+        return "\n\n".join([*parts, *self.texts, *self.entries]) + "\n"
+
+    def entry(self, name: str, plan: FusionPlan) -> Emitted:
+        """Emit a plan as `int tinyaot_<name>(void **b)`, which returns 1 after a bad index."""
+        made = _Entry(self, name, plan)
+        functions = made.run()
+        self.entries += functions
+        return Emitted(functions, made.regions)
+
+    def kernel(self, kernel: Kernel) -> str:
+        """The name of a kernel's function."""
+        if kernel not in self.kernels:
+            self.kernels[kernel] = name = f"kernel_{len(self.kernels)}"
+            self.texts.append(self.printer.kernel(name, kernel))
+        return self.kernels[kernel]
+
+
+class _Entry:
+    def __init__(self, emitter: Emitter, name: str, plan: FusionPlan) -> None:
+        self.emitter, self.name, self.plan, self.g = emitter, name, plan, plan.graph
+        self.where = Addresses(plan, C.memory)
+        self.regions: list[tuple[Region, str]] = []
+        outputs = sum(o.role != "mutated" for _, o in self.g.forms.outputs)
+        self.arena = len(self.g.forms.inputs) + outputs
+
+    def run(self) -> list[str]:
+        plan = self.plan
+        calls: list[str] = []
+        level = 0
+        for number, region in enumerate(plan.regions):
+            if plan.storage.level[region] != level and level:
+                calls.append("  rt->barrier();" if plan.threads > 1 else "")
+            level = plan.storage.level[region]
+            text = self.region(region, number)
+            self.regions.append((region, text))
+            calls.append(f"  {self.name}_region_{number}(f->b, me, &f->error);")
+        step = [
+            f"struct {self.name}_frame {{ void **b; int error; }};",
+            "",
+            f"static void {self.name}_step(void *frame, int me) {{",
+            f"  struct {self.name}_frame *f = frame;",
+            "  UNUSED(f), UNUSED(me);",
+            *(c for c in calls if c),
+            "}",
+            "",
+            f"int tinyaot_{self.name}(void **b) {{",
+            f"  struct {self.name}_frame f = {{b, 0}};",
+            f"  rt->parallel({self.name}_step, &f, {plan.threads});"
+            if plan.threads > 1
+            else f"  {self.name}_step(&f, 0);",
+            "  return f.error;",
+            "}",
+        ]
+        return [*(text for _, text in self.regions), "\n".join(step)]
+
+    # ---- a region -------------------------------------------------------------------------------
+    def region(self, region: Region, number: int) -> str:
+        per_thread = padded(self.plan.storage.scratch)
+        lines = [
+            comment(self.g.forms.ops, region),
+            f"static void {self.name}_region_{number}(void **b, int me, int *error) {{",
+            f"  char *const arena = b[{self.arena}];",
+            f"  char *const scratch = (char *)b[{self.arena + 1}]"
+            f" + me * ({per_thread}L + rt->pack_bytes);",
+            f"  char *const pack = scratch + {per_thread}L;",
+            "  UNUSED(arena), UNUSED(scratch), UNUSED(pack), UNUSED(error), UNUSED(me);",
+        ]
+        for op in region.members:
+            if region.kind[op] == "acc" and op in self.plan.storage.homes:
+                home = self.plan.storage.homes[op]
+                if home.space == "partial":
+                    pointer = self.where.own(op, region, ())
+                    lines.append(f"  memset({pointer.text}, 0, {op.type.nbytes}L);")
+                else:
+                    raise AssertionError(f"{op} accumulates outside partial results")
+        lines += self.tiles("tile", region.parallel, region, number)
+        depth = 1 if region.parallel or not region.tile else 0
+        depth = 1
+        for op in region.owned:
+            lines += self.clear(op, "sum", region, region.parallel, "  " * (depth + 1))
+        if region.parallel != region.tile:
+            lines += self.tiles("part", region.tile[len(region.parallel) :], region, None, "    ")
+            depth += 1
+        pad = "  " * (depth + 1)
+        for at, s in enumerate(self.plan.schedule.statements[region]):
+            if isinstance(s, Nest):
+                lines += self.nest(region, s, at, pad)
+            else:
+                lines += self.single(region, s, pad)
+        lines += ["  " * d + "}" for d in range(depth, -1, -1)]
+        return "\n".join(lines)
+
+    def tiles(
+        self,
+        name: str,
+        atoms: Sequence[Atom],
+        region: Region,
+        turn: int | None,
+        pad: str = "  ",
+    ) -> list[str]:
+        """A loop over tiles of some labels, shared among threads unless turn is None. One tile
+        alone goes to the thread whose turn it is."""
+        counts = [-(-a.size // region.block[a]) for a in atoms]
+        tiles, threads = math.prod(counts), self.plan.threads
+        head = f"{pad}for (int64_t {name} = 0; {name} < {tiles}; {name}++) {{"
+        if turn is not None and threads > 1:
+            if tiles == 1:
+                first, last = f"me == {turn % threads} ? 0 : 1", "1"
+            else:  # contiguous shares, as even as can be
+                first, last = (f"{tiles}L * {x} / {threads}" for x in ("me", "(me + 1)"))
+            head = f"{pad}for (int64_t {name} = {first}; {name} < {last}; {name}++) {{"
+        lines = [head]
+        for a, count in zip(atoms, counts):
+            tiles //= count
+            at = name if tiles == 1 else f"{name} / {tiles}"
+            block = region.block[a]
+            lines.append(
+                f"{pad}  const int64_t b{a.id} = {at} % {count} * {block}; UNUSED(b{a.id});"
+            )
+            if a.size % block:
+                lines.append(
+                    f"{pad}  const int64_t n{a.id} = {a.size} - b{a.id} < {block} ? "
+                    f"{a.size} - b{a.id} : {block}; UNUSED(n{a.id});"
+                )
+        return lines
+
+    def clear(
+        self, op: Op, combine: str, region: Region, tile: tuple[Atom, ...], pad: str
+    ) -> list[str]:
+        """Bring the tile's box of an accumulation to its neutral value. `tile`: the labels whose
+        loops are open; others are cleared whole."""
+        pointer = self.where.own(op, region, tile)
+        loops: list[tuple[Atom, int | str, int]] = []
+        for a in self.g.flat[op]:
+            extent = extent_text(region, a) if a in tile or a not in region.tile else a.size
+            if extent != 1:
+                loops.append((a, extent, pointer.strides[a]))
+        run = 1
+        tail = ""
+        while loops and loops[-1][2] == run and not tail:
+            extent = loops.pop()[1]
+            if isinstance(extent, int):
+                run *= extent
+            else:
+                tail = f" * {extent}"
+        tail = f"{run}{tail}"
+        lines = [f"{pad}for (int64_t z{a.id} = 0; z{a.id} < {n}; z{a.id}++)" for a, n, _ in loops]
+        at = pointer.text + "".join(f" + z{a.id} * {s}L" for a, _, s in loops)
+        kind = C.memory[op.dtype.short]
+        if combine == "sum":
+            return [*lines, f"{pad}  memset({at}, 0, {tail} * sizeof({kind}));"]
+        value = neutral(combine, op.dtype)
+        return [*lines, f"{pad}  for (int64_t z = 0; z < {tail}; z++) ({at})[z] = {value};"]
+
+    def nest(self, region: Region, s: Nest, at: int, pad: str) -> list[str]:
+        lowered = lower_nest(self.g, self.plan.schedule, self.where, region, s, at)
+        lines: list[str] = []
+        for op, combine in lowered.cleared:
+            lines += self.clear(op, combine, region, region.tile, pad)
+        name = self.emitter.kernel(lowered.kernel)
+        return [*lines, f"{pad}{name}({', '.join([*lowered.arguments, 'error'])});"]
+
+    def single(self, region: Region, s: Single, pad: str) -> list[str]:
+        op = s.op
+        if op.form == "dot":
+            if not op.dtype.is_floating:
+                self.emitter.products.add(op.dtype.short)
+            return product_lines(self.g, self.where, region, op, pad)
+        if op.form == "fallback":
+            args = [self.where.of(a, region).text for a in self.g.reads[op]]
+            out = self.where.own(op, region).text
+            return [pad + line for line in fallback_lines(op, args, out, C)]
+        return []  # a concatenation: its parts are in their slots
+
+
+def comment(ops: Sequence[Op], region: Region) -> str:
+    """What a region computes, and from which of the user's lines."""
+    names: dict[str, int] = {}
+    lines: dict[str, None] = {}
+    for op in region.members:
+        names[op.name] = names.get(op.name, 0) + 1
+        if op.loc:
+            lines[str(op.loc)] = None
+    counted = ", ".join(name if n == 1 else f"{n} {name}" for name, n in names.items())
+    where = ", ".join(list(lines)[:6]) + (" ..." if len(lines) > 6 else "")
+    return f"/* tile {tile_text(region)}: {counted}{'; ' + where if where else ''} */"

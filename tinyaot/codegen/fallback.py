@@ -1,0 +1,198 @@
+"""Ops without a tile: one loop nest of their own, on whole values in C order, by one thread.
+
+Scans, sorts, arg-reductions, scatters that overwrite, slices written into a copy, and reshapes that
+strides cannot express. Each is a few lines of C over (outer, n, inner): the axes before, along and
+after the op's axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tinyaot.codegen.printer import Dialect
+from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.storage import dense_strides
+
+Lines = list[str]
+
+
+def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect) -> Lines:
+    """C text of the op. `args`, `out`: pointer expressions."""
+    types = [dialect.memory[x.dtype.short] for x in op.ins]
+    lines = [f"const {t} *restrict x{j} = {a};" for j, (t, a) in enumerate(zip(types, args))]
+    lines.append(f"{dialect.memory[op.dtype.short]} *restrict y = {out};")
+    return ["{", *("  " + line for line in lines + _EMITTERS[op.name](op, dialect)), "}"]
+
+
+def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """(elements before, along and after an axis)."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def lanes(op: Op, body: Lines) -> Lines:
+    """Loops over the lanes of operand 0; `body` has x (stride `inner`) and the lane's o and i."""
+    outer, n, inner = around(op.ins[0].shape, op.attrs["axis"])
+    return [
+        f"const int64_t n = {n}, inner = {inner};",
+        f"for (int64_t o = 0; o < {outer}; o++)",
+        "  for (int64_t i = 0; i < inner; i++) {",
+        *("    " + line for line in body),
+        "  }",
+    ]
+
+
+def scan(op: Op, dialect: Dialect) -> Lines:
+    sign, zero = ("+", "0") if op.name == "cumsum" else ("*", "1")
+    kind = dialect.memory[op.dtype.short]
+    return lanes(
+        op,
+        [
+            f"{kind} total = {zero};",
+            "for (int64_t j = 0; j < n; j++) {",
+            "  const int64_t at = (o * n + j) * inner + i;",
+            f"  total = total {sign} x0[at];",
+            "  y[at] = total;",
+            "}",
+        ],
+    )
+
+
+def arg_reduce(op: Op, dialect: Dialect) -> Lines:
+    sign = ">" if op.name == "argmax" else "<"
+    kind = dialect.memory[op.ins[0].dtype.short]
+    return lanes(
+        op,
+        [
+            "int64_t best = 0;",
+            "for (int64_t j = 1; j < n; j++) {",
+            f"  const {kind} a = x0[(o * n + j) * inner + i], b = x0[(o * n + best) * inner + i];",
+            f"  if (b == b && (a {sign} b || a != a)) best = j;",
+            "}",
+            "y[o * inner + i] = best;",
+        ],
+    )
+
+
+def argsort(op: Op, dialect: Dialect) -> Lines:
+    """A stable merge sort of each lane; NaN comes last, as NumPy has it."""
+    kind = dialect.memory[op.ins[0].dtype.short]
+    before = "b < a || (a != a && b == b)"
+    if op.attrs["descending"]:
+        before = "b > a || (b != b && a == a)"
+    return [
+        f"static _Thread_local int64_t spare[{op.ins[0].shape[op.attrs['axis']]}];",
+        *lanes(
+            op,
+            [
+                "#define KEY(j) x0[(o * n + (j)) * inner + i]",
+                "#define AT(j) y[(o * n + (j)) * inner + i]",
+                "for (int64_t j = 0; j < n; j++) AT(j) = j;",
+                "for (int64_t w = 1; w < n; w *= 2) {",
+                "  for (int64_t lo = 0; lo < n; lo += 2 * w) {",
+                "    int64_t mid = lo + w < n ? lo + w : n, hi = lo + 2 * w < n ? lo + 2 * w : n;",
+                "    int64_t p = lo, q = mid;",
+                "    for (int64_t t = lo; t < hi; t++) {",
+                "      int right = p == mid;",
+                "      if (p < mid && q < hi) {",
+                f"        const {kind} a = KEY(AT(p)), b = KEY(AT(q));",
+                f"        right = {before};",
+                "      }",
+                "      spare[t] = right ? AT(q++) : AT(p++);",
+                "    }",
+                "  }",
+                "  for (int64_t j = 0; j < n; j++) AT(j) = spare[j];",
+                "}",
+                "#undef KEY",
+                "#undef AT",
+            ],
+        ),
+    ]
+
+
+def copy_all(op: Op, dialect: Dialect) -> Lines:
+    return [f"memcpy(y, x0, {op.type.nbytes}L);"]
+
+
+def box(shape: Sequence[int], body: Callable[[list[str]], str]) -> Lines:
+    """Loops over a shape; `body` gets the loop variables."""
+    names = [f"j{d}" for d in range(len(shape))]
+    lines = [f"{'  ' * d}for (int64_t j{d} = 0; j{d} < {n}; j{d}++)" for d, n in enumerate(shape)]
+    return [*lines, "  " * len(shape) + body(names)]
+
+
+def flat(names: Sequence[str], strides: Sequence[int]) -> str:
+    return " + ".join(f"{n} * {s}L" for n, s in zip(names, strides)) or "0"
+
+
+def slice_scatter(op: Op, dialect: Dialect) -> Lines:
+    src, strides = op.ins[1], dense_strides(op.shape)
+    starts, steps = op.attrs["starts"], op.attrs["steps"]
+    start = sum(s * b for s, b in zip(strides, starts))
+    moved = [s * k for s, k in zip(strides, steps)]
+    own = dense_strides(src.shape)
+    return copy_all(op, dialect) + box(
+        src.shape, lambda j: f"y[{start} + {flat(j, moved)}] = x1[{flat(j, own)}];"
+    )
+
+
+def diagonal_scatter(op: Op, dialect: Dialect) -> Lines:
+    src, strides = op.ins[1], dense_strides(op.shape)
+    a1, a2, offset = op.attrs["axis1"], op.attrs["axis2"], op.attrs["offset"]
+    rest = [s for j, s in enumerate(strides) if j not in (a1, a2)]
+    start = strides[a2] * offset if offset >= 0 else -strides[a1] * offset
+    moved = [*rest, strides[a1] + strides[a2]]
+    own = dense_strides(src.shape)
+    return copy_all(op, dialect) + box(
+        src.shape, lambda j: f"y[{start} + {flat(j, moved)}] = x1[{flat(j, own)}];"
+    )
+
+
+def scatter(op: Op, dialect: Dialect) -> Lines:
+    """base with src written (or added) at computed places, in order."""
+    base, src, *indices = op.ins
+    axes = op.attrs["axes"]
+    rest = [j for j in range(base.type.ndim) if j not in axes]
+    lead = src.type.ndim - len(rest)
+    strides, own = dense_strides(base.shape), dense_strides(src.shape)
+
+    def one(j: list[str]) -> str:
+        terms = [f"{j[lead + d]} * {strides[axis]}L" for d, axis in enumerate(rest)]
+        for i, (axis, index) in enumerate(zip(axes, indices), 2):
+            names = j[lead - index.type.ndim : lead]
+            steps = [s if n > 1 else 0 for s, n in zip(dense_strides(index.shape), index.shape)]
+            at = f"x{i}[{flat(names, steps)}]"
+            terms.append(f"checked_index({at}, {base.shape[axis]}, error) * {strides[axis]}L")
+        sign = "+=" if op.attrs["mode"] == "add" else "="
+        return f"y[{' + '.join(terms)}] {sign} x1[{flat(j, own)}];"
+
+    return copy_all(op, dialect) + box(src.shape, one)
+
+
+def put_along(op: Op, dialect: Dialect) -> Lines:
+    base, src, index = op.ins
+    axis = op.attrs["axis"]
+    strides, own = dense_strides(base.shape), dense_strides(src.shape)
+
+    def one(j: list[str]) -> str:
+        at = f"x2[{flat(j, dense_strides(index.shape))}]"
+        terms = [f"{n} * {s}L" for d, (n, s) in enumerate(zip(j, strides)) if d != axis]
+        terms.append(f"checked_index({at}, {base.shape[axis]}, error) * {strides[axis]}L")
+        sign = "+=" if op.attrs["mode"] == "add" else "="
+        return f"y[{' + '.join(terms)}] {sign} x1[{flat(j, own)}];"
+
+    return copy_all(op, dialect) + box(src.shape, one)
+
+
+_EMITTERS: dict[str, Callable[[Op, Dialect], Lines]] = {
+    "cumsum": scan,
+    "cumprod": scan,
+    "argmax": arg_reduce,
+    "argmin": arg_reduce,
+    "argsort": argsort,
+    "reshape": copy_all,
+    "slice_scatter": slice_scatter,
+    "diagonal_scatter": diagonal_scatter,
+    "scatter": scatter,
+    "put_along": put_along,
+}

@@ -1,0 +1,19 @@
+/* What a compiled step needs of the runtime: products, and one pool of threads for the process. */
+#ifndef TINYAOT_RUNTIME_H
+#define TINYAOT_RUNTIME_H
+#include <stdint.h>
+
+/* C (+)= A B with A m x k, B k x n, C m x n; a stride for rows and one for columns of each, so that
+   transposes need no copy. `pack` is scratch of `pack_bytes`. */
+#define TINYAOT_GEMM(T)                                                                            \
+  (int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_col, const T *b,          \
+   int64_t b_row, int64_t b_col, T *c, int64_t c_row, int64_t c_col, int accumulate, char *pack)
+
+struct tinyaot_runtime {
+  void (*gemm_f32) TINYAOT_GEMM(float);
+  void (*gemm_f64) TINYAOT_GEMM(double);
+  void (*parallel)(void (*body)(void *frame, int me), void *frame, int threads);
+  void (*barrier)(void);
+  int64_t pack_bytes;
+};
+#endif

@@ -1,0 +1,213 @@
+/* Scalar functions for kernels, named by dtype, written so that a compiler vectorises them.
+
+   float32: exp, log, tanh, erf, sin, cos within 4 ulp; NaN, infinities and signed zeros as IEEE 754
+   says. Polynomials after Cephes (Moshier); fused multiply-add where written. float64: libm. */
+#ifndef TINYAOT_VMATH_H
+#define TINYAOT_VMATH_H
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
+static inline int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
+static inline float power_of_2(int32_t n) { return from_bits((n + 127) << 23); }
+
+static inline float exp_f32(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  float n = rintf(x * 1.44269504088896341f);
+  float r = fmaf(n, -0.693145751953125f, x);
+  r = fmaf(n, -1.42860682030941723212e-6f, r);
+  float p = 1.9875691500e-4f;
+  p = fmaf(p, r, 1.3981999507e-3f);
+  p = fmaf(p, r, 8.3334519073e-3f);
+  p = fmaf(p, r, 4.1665795894e-2f);
+  p = fmaf(p, r, 1.6666665459e-1f);
+  p = fmaf(p, r, 5.0000001201e-1f);
+  p = fmaf(p * r, r, r) + 1.0f;
+  int32_t k = (int32_t)n, half = k >> 1; /* in two steps: 2^k alone may overflow, or be subnormal */
+  return p * power_of_2(half) * power_of_2(k - half);
+}
+
+static inline float log_f32(float x) {
+  int tiny = x < 1.17549435e-38f;
+  float y = tiny ? x * 8388608.0f : x;
+  int32_t i = to_bits(y) - 0x3f3504f3; /* sqrt(1/2) */
+  int32_t e = i >> 23;
+  float m = from_bits((i & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  float n = (float)(e - (tiny ? 23 : 0)), q = m * m;
+  float p = 7.0376836292e-2f;
+  p = fmaf(p, m, -1.1514610310e-1f);
+  p = fmaf(p, m, 1.1676998740e-1f);
+  p = fmaf(p, m, -1.2420140846e-1f);
+  p = fmaf(p, m, 1.4249322787e-1f);
+  p = fmaf(p, m, -1.6668057665e-1f);
+  p = fmaf(p, m, 2.0000714765e-1f);
+  p = fmaf(p, m, -2.4999993993e-1f);
+  p = fmaf(p, m, 3.3333331174e-1f);
+  p = p * m * q;
+  p = fmaf(n, -2.12194440e-4f, p);
+  p = fmaf(-0.5f, q, p);
+  float r = fmaf(n, 0.693359375f, m + p);
+  r = x > 3.4028234e38f ? x : r;  /* infinity */
+  r = x == 0.0f ? -INFINITY : r;
+  r = x < 0.0f ? NAN : r;
+  return x != x ? x : r;
+}
+
+static inline float tanh_f32(float x) {
+  float a = fabsf(x), q = x * x;
+  float p = -5.70498872745e-3f;
+  p = fmaf(p, q, 2.06390887954e-2f);
+  p = fmaf(p, q, -5.37397155531e-2f);
+  p = fmaf(p, q, 1.33314422036e-1f);
+  p = fmaf(p, q, -3.33332819422e-1f);
+  float small = fmaf(p * q, a, a), large = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
+  return copysignf(a < 0.625f ? small : large, x);
+}
+
+static inline float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
+/* Near 0: x + x P(x^2), with P a minimax fit of erf(x) / x - 1. Beyond: 1 - exp(Q(|x|)), with Q one
+   of log(erfc(x)); from 4 on the result rounds to 1. */
+static inline float erf_f32(float x) {
+  float a = fabsf(x), q = x * x;
+  float p = -6.0133933e-4f;
+  p = fmaf(p, q, 4.9980008e-3f);
+  p = fmaf(p, q, -2.6770232e-2f);
+  p = fmaf(p, q, 1.1281927e-1f);
+  p = fmaf(p, q, -3.7612507e-1f);
+  p = fmaf(p, q, 1.2837915e-1f);
+  float small = fmaf(p, x, x);
+  float c = a > 4.0f ? 4.0f : a;
+  float r = 1.9473462e-4f;
+  r = fmaf(r, c, -3.0316017e-3f);
+  r = fmaf(r, c, 2.2181403e-2f);
+  r = fmaf(r, c, -1.0383891e-1f);
+  r = fmaf(r, c, -6.3728577e-1f);
+  r = fmaf(r, c, -1.1276155f);
+  r = fmaf(r, c, -2.0991352e-4f);
+  float large = copysignf(1.0f - exp_f32(r), x);
+  return a > 0.921875f ? large : small;
+}
+
+/* sin and cos: x = n pi/2 + r in double, exact enough up to |x| = 2^30; libm beyond. The quadrant n
+   picks the polynomial and the sign. */
+static inline float sin_quadrant(float x, int32_t shift) {
+  double n = rint((double)x * 0.63661977236758134308);
+  double r = fma(n, -1.57079632679489655800, (double)x);
+  float y = (float)fma(n, -6.12323399573676603587e-17, r), q = y * y;
+  int32_t k = (int32_t)n + shift;
+  float s = -1.9515295891e-4f, c = 2.443315711809948e-5f;
+  s = fmaf(s, q, 8.3321608736e-3f);
+  s = fmaf(s, q, -1.6666654611e-1f);
+  s = fmaf(s * q, y, y);
+  c = fmaf(c, q, -1.388731625493765e-3f);
+  c = fmaf(c, q, 4.166664568298827e-2f);
+  c = fmaf(c * q, q, fmaf(-0.5f, q, 1.0f));
+  float z = k & 1 ? c : s;
+  return k & 2 ? -z : z;
+}
+static inline float sin_f32(float x) {
+  float y = x == 0.0f ? x : sin_quadrant(x, 0);
+  return fabsf(x) < 1073741824.0f ? y : sinf(x);
+}
+static inline float cos_f32(float x) {
+  return fabsf(x) < 1073741824.0f ? sin_quadrant(x, 1) : cosf(x);
+}
+
+#define LIBM1(name) \
+  static inline double name##_f64(double x) { return name(x); }
+LIBM1(exp) LIBM1(log) LIBM1(tanh) LIBM1(erf) LIBM1(sin) LIBM1(cos)
+static inline double sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+#define FLOATS(T, S, s)                                                                            \
+  static inline T sqrt_##S(T x) { return sqrt##s(x); }                                             \
+  static inline T rsqrt_##S(T x) { return 1 / sqrt##s(x); }                                        \
+  static inline T expm1_##S(T x) { return expm1##s(x); }                                           \
+  static inline T log1p_##S(T x) { return log1p##s(x); }                                           \
+  static inline T tan_##S(T x) { return tan##s(x); }                                               \
+  static inline T floor_##S(T x) { return floor##s(x); }                                           \
+  static inline T ceil_##S(T x) { return ceil##s(x); }                                             \
+  static inline T rint_##S(T x) { return rint##s(x); }                                             \
+  static inline T abs_##S(T x) { return fabs##s(x); }                                              \
+  static inline T atan2_##S(T y, T x) { return atan2##s(y, x); }                                   \
+  static inline T pow_##S(T x, T y) { return pow##s(x, y); }                                       \
+  static inline int isnan_##S(T x) { return x != x; }                                              \
+  static inline int isfinite_##S(T x) { return x - x == 0; }                                       \
+  static inline T relu_##S(T x) { return x < 0 ? 0 : x; }                                          \
+  static inline T sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                             \
+  static inline T maximum_##S(T x, T y) { return x > y || x != x ? x : y; }                        \
+  static inline T minimum_##S(T x, T y) { return x < y || x != x ? x : y; }                        \
+  /* as Python: the remainder has the divisor's sign */                                            \
+  static inline T remainder_##S(T x, T y) {                                                        \
+    T r = fmod##s(x, y);                                                                           \
+    return r == 0 ? copysign##s(0, y) : (r < 0) != (y < 0) ? r + y : r;                            \
+  }                                                                                                \
+  static inline T floordiv_##S(T x, T y) {                                                         \
+    if (y == 0) return x / y;                                                                      \
+    T r = fmod##s(x, y), q = (x - r) / y;                                                          \
+    if (r != 0 && (r < 0) != (y < 0)) q -= 1;                                                      \
+    if (q == 0) return copysign##s(0, x / y);                                                      \
+    T whole = floor##s(q);                                                                         \
+    return q - whole > (T)0.5 ? whole + 1 : whole;                                                 \
+  }
+FLOATS(float, f32, f)
+FLOATS(double, f64, )
+
+#define INTS(T, S)                                                                                 \
+  static inline T relu_##S(T x) { return x < 0 ? 0 : x; }                                          \
+  static inline T sign_##S(T x) { return (x > 0) - (x < 0); }                                      \
+  static inline T abs_##S(T x) { return x < 0 ? -x : x; }                                          \
+  static inline T maximum_##S(T x, T y) { return x > y ? x : y; }                                  \
+  static inline T minimum_##S(T x, T y) { return x < y ? x : y; }                                  \
+  /* as NumPy: rounded down, 0 when divided by 0 */                                                \
+  static inline T floordiv_##S(T x, T y) {                                                         \
+    if (y == 0) return 0;                                                                          \
+    if ((T)-1 < 0 && y == (T)-1) return -x;                                                        \
+    T q = x / y;                                                                                   \
+    return q * y != x && (x < 0) != (y < 0) ? q - 1 : q;                                           \
+  }                                                                                                \
+  static inline T remainder_##S(T x, T y) {                                                        \
+    if (y == 0 || ((T)-1 < 0 && y == (T)-1)) return 0;                                             \
+    T r = x % y;                                                                                   \
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
+  }                                                                                                \
+  static inline T pow_##S(T x, T y) {                                                              \
+    T r = 1;                                                                                       \
+    for (; y > 0; y >>= 1, x *= x)                                                                 \
+      if (y & 1) r *= x;                                                                           \
+    return r;                                                                                      \
+  }
+INTS(int8_t, i8) INTS(uint8_t, u8) INTS(int16_t, i16) INTS(int32_t, i32) INTS(uint32_t, u32)
+INTS(int64_t, i64)
+static inline int maximum_bool(int x, int y) { return x | y; }
+static inline int minimum_bool(int x, int y) { return x & y; }
+
+/* An index that data gives: from the end when negative; out of range is reported, and read as 0. */
+static inline int64_t checked_index(int64_t i, int64_t n, int *error) {
+  i += i < 0 ? n : 0;
+  if (i >= 0 && i < n) return i;
+  *error = 1;
+  return 0;
+}
+
+/* Philox4x32-10 (Salmon et al., 2011): word element % 4 of the block at (element / 4, draw). */
+static inline uint32_t random_bits(uint64_t seed, uint64_t draw, uint64_t element) {
+  uint32_t c0 = (uint32_t)(element >> 2), c1 = (uint32_t)(element >> 34);
+  uint32_t c2 = (uint32_t)draw, c3 = (uint32_t)(draw >> 32);
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#pragma GCC unroll 10
+  for (int r = 0; r < 10; r++) {
+    uint64_t p = (uint64_t)0xD2511F53u * c0, q = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(q >> 32) ^ c1 ^ k0;
+    c1 = (uint32_t)q;
+    c2 = (uint32_t)(p >> 32) ^ c3 ^ k1;
+    c3 = (uint32_t)p;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  uint32_t lane = (uint32_t)element & 3;
+  return lane < 2 ? (lane ? c1 : c0) : (lane == 2 ? c2 : c3);
+}
+#endif

@@ -1,0 +1,182 @@
+"""Loop IR: what a kernel does, before any dialect.
+
+A kernel is a function of pointers and extents; its body is loops, scalar definitions and stores.
+Expressions are trees over named scalars and loads; indices are affine in the loop variables, so a
+printer never sees a tensor, and a reader of the C never sees a tensor either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tinyaot.ops.core import Attrs
+from tinyaot.shapes import DType
+
+Combine = Literal["=", "sum", "prod", "amax", "amin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """const + sum of coefficient * name, in elements."""
+
+    const: int = 0
+    terms: tuple[tuple[int, str], ...] = ()
+
+    def shifted(self, by: int) -> Index:
+        return Index(self.const + by, self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal_:
+    """A constant of a dtype."""
+
+    value: bool | int | float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    array: str
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A loop position as a number of a dtype."""
+
+    index: Index
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A primitive's scalar expression; `dtype` is its operands', `result` its own."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType
+    result: DType
+    attrs: Attrs = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The partial results of all threads, added in order."""
+
+    array: str
+    index: Index
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An index from data: negative counts from the end, out of range is reported and read as 0."""
+
+    value: Expr
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """32 random bits of an element: Philox of the seed at (draw, element)."""
+
+    seed: Expr
+    base: Expr
+    ordinal: int
+    element: Index
+
+
+Expr = Var | Literal_ | Load | Position | Apply | Total | Checked | Random
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """name = expr, a scalar. `index`: a 64-bit index rather than a value of `dtype`."""
+
+    name: str
+    dtype: DType
+    expr: Expr
+    index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    array: str
+    index: Index
+    expr: Expr
+    dtype: DType
+    combine: Combine = "="
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An accumulator at its neutral value."""
+
+    name: str
+    dtype: DType
+    combine: Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Take a value into an accumulator."""
+
+    name: str
+    dtype: DType
+    combine: Combine
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """After the loop: a maximum that met a NaN is NaN."""
+
+    name: str
+    dtype: DType
+    combine: Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A row of scalars, kept between two vector loops."""
+
+    name: str
+    dtype: DType
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """for (var = 0; var < extent; var++). `vector`: iterations are independent but for `folds`."""
+
+    var: str
+    extent: int | str
+    body: tuple[Stmt, ...]
+    vector: bool = False
+    folds: tuple[Start, ...] = ()
+
+
+Stmt = Let | Store | Start | Fold | Finish | Buffer | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A pointer to elements of a dtype, or (dtype None) a 64-bit integer."""
+
+    name: str
+    dtype: DType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Equal kernels are printed once, whatever calls them."""
+
+    params: tuple[Param, ...]
+    body: tuple[Stmt, ...]

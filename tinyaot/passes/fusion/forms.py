@@ -1,0 +1,447 @@
+"""A Program in the few forms that fusion knows.
+
+Labels, growth and emission treat ops by form, never by name: a map is a map. What has no form of
+its own is brought to one here (a pad is a concatenation with zeros, a letter that only one operand
+of a product has is summed beforehand) or becomes a `fallback`: one op with a loop of its own.
+Everything of size zero disappears, so later code never meets an empty loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from tinyaot.errors import BackendError
+from tinyaot.ir import PHASES, Node, Output, Phase, Program
+from tinyaot.location import Loc
+from tinyaot.ops.core import TABLE, Attrs
+from tinyaot.shapes import DType, TensorType
+
+Form = Literal[
+    "input",  # a leaf with memory
+    "const",  # one scalar, whatever its shape
+    "iota",
+    "map",  # an expression an element
+    "random",  # a map of the element's index
+    "reduce",
+    "dot",
+    "view",  # strides, no code
+    "gather",  # a map that reads at a computed place
+    "scatter",  # adds to zeros at computed places
+    "concat",  # no code: the parts are stored in their slots
+    "fallback",
+]
+LEAVES = ("input", "const", "iota")
+FALLBACKS = ("reduce", "scan", "scatter", "view")  # kinds of which some ops have no other form
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """A node of the fusion graph. `value` is the id of the IR value that it computes (-1: made
+    here). `like` names the read whose gradient this is: (reader, operand). `after`: what a
+    recomputation waits for, or it would be made beside the original and kept."""
+
+    form: Form
+    name: str
+    ins: tuple[Op, ...]
+    type: TensorType
+    attrs: Attrs = field(default_factory=dict)
+    value: int = -1
+    node: Node | None = None
+    like: tuple[Op, int] | None = None
+    after: tuple[Op, ...] = ()
+    id: int = -1  # topological position
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def backward(self) -> bool:
+        return phase_of(self) != "forward"
+
+    @property
+    def loc(self) -> Loc | None:
+        return self.node.loc if self.node else None
+
+    def __repr__(self) -> str:
+        return f"%{self.value}={self.name}:{self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The ops in topological order; each output's op; the leaf that an output overwrites."""
+
+    ops: list[Op]
+    outputs: list[tuple[Op, Output]]
+    overwrites: dict[Op, Op]
+    inputs: list[Op]
+
+
+@dataclass(slots=True)
+class _Pad:
+    """Zeros but for some slices along one axis, not yet an op."""
+
+    axis: int
+    pieces: list[tuple[int, Op]]
+    type: TensorType
+    node: Node
+
+
+def to_forms(program: Program) -> Forms:
+    """The fusion graph of a straight-line program (one entry point). BackendError for a dtype that
+    C has no arithmetic for."""
+    return _Converter(program).run()
+
+
+class _Converter:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.made: dict[int, Op | _Pad] = {}
+        self.order: list[Op] = []
+        self.uses: dict[int, int] = {}
+        for node in program.nodes:
+            for v in node.inputs:
+                self.uses[v.id] = self.uses.get(v.id, 0) + 1
+        for o in program.outputs:
+            self.uses[o.value.id] = self.uses.get(o.value.id, 0) + 2
+
+    # ---- making ops -----------------------------------------------------------------------------
+    def make(
+        self,
+        form: Form,
+        name: str,
+        ins: Sequence[Op],
+        type_: TensorType,
+        attrs: Attrs | None = None,
+        node: Node | None = None,
+        value: int = -1,
+    ) -> Op:
+        op = Op(form, name, tuple(ins), type_, attrs or {}, value, node)
+        self.order.append(op)
+        return op
+
+    def const(self, value: bool | int | float, type_: TensorType, node: Node | None = None) -> Op:
+        return self.make("const", "full", (), type_, {"value": value}, node)
+
+    def copy(self, x: Op, node: Node | None = None) -> Op:
+        return self.make("map", "copy", (x,), x.type, {}, node or x.node, x.value)
+
+    def reduce_sum(self, x: Op, axes: tuple[int, ...], node: Node) -> Op:
+        """Sum over axes, and drop them."""
+        kept = tuple(1 if j in axes else s for j, s in enumerate(x.shape))
+        total = self.make("reduce", "sum", (x,), x.type.with_shape(kept), {"axes": axes}, node)
+        shape = tuple(s for j, s in enumerate(x.shape) if j not in axes)
+        return self.make("view", "reshape", (total,), x.type.with_shape(shape), {}, node)
+
+    def of(self, id_: int) -> Op:
+        """The op of an IR value; a pad that somebody reads becomes one."""
+        x = self.made[id_]
+        if isinstance(x, _Pad):
+            x = self.made[id_] = self.concat_of(x, id_)
+        return x
+
+    def concat_of(self, pad: _Pad, value: int) -> Op:
+        parts: list[Op] = []
+        at, axis = 0, pad.axis
+        for start, part in [*sorted(pad.pieces, key=lambda p: p[0]), (pad.type.shape[axis], None)]:
+            if start > at:
+                shape = list(pad.type.shape)
+                shape[axis] = start - at
+                parts.append(self.const(0, pad.type.with_shape(shape)))
+            if part is not None:
+                parts.append(part)
+                at = start + part.shape[axis]
+        return self.concat(parts, axis, pad.type, pad.node, value)
+
+    def concat(
+        self, parts: Iterable[Op], axis: int, type_: TensorType, node: Node, value: int
+    ) -> Op:
+        parts = [p for p in parts if p.shape[axis]]
+        if len(parts) == 1:
+            return parts[0]
+        own = [p if self.is_own(p) and p.form != "concat" else self.copy(p, node) for p in parts]
+        return self.make("concat", "concat", own, type_, {"axis": axis}, node, value)
+
+    def is_own(self, x: Op) -> bool:
+        """Whether x has code of its own and only one reader (so that its memory can be placed)."""
+        if x.form in LEAVES or x.form == "view":
+            return False
+        return self.uses.get(x.value, 0) == 1
+
+    def dense(self, x: Op) -> Op:
+        """x as whole values in C order, for a fallback."""
+        return x if x.form not in ("view", "const", "iota") else self.copy(x)
+
+    # ---- one node -------------------------------------------------------------------------------
+    def run(self) -> Forms:
+        inputs = []
+        for i in self.program.inputs:
+            refuse_half(i.value.type.dtype, i.name or "an input")
+            op = self.make("input", "input", (), i.value.type, {}, None, i.value.id)
+            self.made[i.value.id] = op
+            inputs.append(op)
+        for node in self.program.nodes:
+            value = node.result
+            refuse_half(value.type.dtype, node.op)
+            made = self.convert(node)
+            self.made[value.id] = made
+            if isinstance(made, Op):
+                if made.value < 0:
+                    made.value = value.id
+                for origin in node.origin:
+                    if origin.relation == "vjp-of" and origin.operand is not None:
+                        of = self.made.get(origin.id)
+                        if isinstance(of, Op) and made.form == "dot" == of.form:
+                            made.like = (of, origin.operand)
+        return self.finish(inputs)
+
+    def convert(self, node: Node) -> Op | _Pad:
+        kind, type_, value = TABLE[node.op].kind, node.result.type, node.result.id
+        if node.op == "add":
+            sides = [self.made[v.id] for v in node.inputs]
+            merged = merge_pads(sides, node)
+            if merged:
+                return merged
+        ins = [self.of(v.id) for v in node.inputs]
+        if type_.size == 0:
+            return self.const(0, type_)
+        if any(x.type.size == 0 for x in ins):
+            return self.without_empty(node, ins)
+        if node.op == "detach":
+            return ins[0]
+        if node.op == "set_value":
+            return ins[1]
+        if kind == "leaf":
+            if node.op == "iota":
+                return self.make("iota", "iota", (), type_, {}, node, value)
+            return self.const(node.attrs["value"], type_, node)
+        if kind == "view":
+            return self.make("view", node.op, ins, type_, node.attrs, node, value)
+        if node.op in ("slice_scatter", "diagonal_scatter", "scatter", "put_along"):
+            return self.scatter(node, ins)
+        if kind == "dot":
+            return self.dot(node, ins)
+        if kind == "concat":
+            return self.concat(ins, node.attrs["axis"], type_, node, value)
+        if kind == "scan" or node.op in ("argmax", "argmin"):
+            return self.fallback(node, ins)
+        if kind == "gather" and reshaped(ins[0]):
+            ins[0] = self.copy(ins[0], node)
+        if kind in ("map", "random", "reduce", "gather"):
+            return self.make(kind, node.op, ins, type_, node.attrs, node, value)
+        raise BackendError(f"{node.op}: the C backend has no form for ops of kind {kind!r}")
+
+    def fallback(self, node: Node, ins: Sequence[Op]) -> Op:
+        dense = [self.dense(x) for x in ins]
+        type_, value = node.result.type, node.result.id
+        return self.make("fallback", node.op, dense, type_, node.attrs, node, value)
+
+    def without_empty(self, node: Node, ins: Sequence[Op]) -> Op:
+        """An op with an empty operand and a result that is not empty."""
+        type_ = node.result.type
+        if node.op in ("sum", "dot"):
+            return self.const(0, type_)
+        if node.op == "prod":
+            return self.const(1, type_)
+        if node.op == "concat":
+            return self.concat(ins, node.attrs["axis"], type_, node, node.result.id)
+        if TABLE[node.op].kind == "scatter":
+            return ins[0]
+        raise BackendError(f"{node.op} of an empty operand ({node.inputs[0].type}) has no value")
+
+    def dot(self, node: Node, ins: Sequence[Op]) -> Op:
+        """Letters that one operand alone has, and the result lacks, are summed first."""
+        left, out = node.attrs["spec"].split("->")
+        specs, operands = left.split(","), list(ins)
+        for j in (0, 1):
+            lonely = [c for c in specs[j] if c not in specs[1 - j] and c not in out]
+            if lonely:
+                axes = tuple(k for k, c in enumerate(specs[j]) if c in lonely)
+                operands[j] = self.reduce_sum(operands[j], axes, node)
+                specs[j] = "".join(c for c in specs[j] if c not in lonely)
+            if repeats(operands[j]):
+                operands[j] = self.copy(operands[j], node)
+        spec = f"{specs[0]},{specs[1]}->{out}"
+        type_, value = node.result.type, node.result.id
+        return self.make("dot", "dot", operands, type_, {"spec": spec}, node, value)
+
+    def scatter(self, node: Node, ins: Sequence[Op]) -> Op | _Pad:
+        base, type_, value = ins[0], node.result.type, node.result.id
+        zero_base = base.form == "const" and base.attrs["value"] == 0
+        if node.op == "slice_scatter" and zero_base and all(k == 1 for k in node.attrs["steps"]):
+            return self.pad(node, ins[1])
+        if node.attrs.get("mode") == "add" and self.has_scatter_form(node, ins):
+            zeros: TensorType = type_
+            out = self.make("scatter", node.op, ins[1:], zeros, node.attrs, node, value)
+            if zero_base:
+                return out
+            out.value = -1
+            return self.make("map", "add", (base, out), type_, {}, node, value)
+        return self.fallback(node, ins)
+
+    def has_scatter_form(self, node: Node, ins: Sequence[Op]) -> bool:
+        if node.op == "scatter":
+            return True
+        axis = node.attrs["axis"]
+        pairs = enumerate(zip(ins[0].shape, ins[1].shape, ins[2].shape))
+        return all(j == axis or a == b == c for j, (a, b, c) in pairs)
+
+    def pad(self, node: Node, src: Op) -> Op | _Pad:
+        """Zeros around src: one axis at a time, the last of them left open for a sum of pads."""
+        starts, stops, type_ = node.attrs["starts"], node.attrs["stops"], node.result.type
+        cut = [j for j, n in enumerate(type_.shape) if (starts[j], stops[j]) != (0, n)]
+        if not cut:
+            return src
+        inner = src
+        for j in cut[:0:-1]:
+            shape = list(inner.shape)
+            shape[j] = type_.shape[j]
+            part = _Pad(j, [(starts[j], inner)], type_.with_shape(shape), node)
+            inner = self.concat_of(part, -1)
+        return _Pad(cut[0], [(starts[cut[0]], inner)], type_, node)
+
+    # ---- the end --------------------------------------------------------------------------------
+    def finish(self, inputs: list[Op]) -> Forms:
+        outputs: list[tuple[Op, Output]] = []
+        overwrites: dict[Op, Op] = {}
+        taken: set[Op] = set()
+        slots = {p for op in self.order if op.form == "concat" for p in op.ins}
+        leaf = {op.value: op for op in inputs}
+        for o in self.program.outputs:
+            if o.value.type.size == 0 or (o.role == "mutated" and o.value.id == o.of):
+                continue
+            x = root = self.of(o.value.id)
+            while root.form == "view" and root.name == "reshape":
+                root = root.ins[0]
+            own = root.form not in (*LEAVES, "view") and root not in slots and root not in taken
+            out = root if own else self.copy(x)
+            taken.add(out)
+            outputs.append((out, o))
+            if o.role == "mutated" and o.of is not None:
+                overwrites[out] = leaf[o.of]
+        # forward, backward, update, each as it was written: growth walks in this order
+        order = sorted(self.order, key=lambda op: PHASES.index(phase_of(op)))
+        ops = topological(order, [op for op, _ in outputs])
+        wait_for_gradients(ops)
+        ops = topological(ops, [op for op, _ in outputs])
+        return Forms(ops, outputs, overwrites, inputs)
+
+
+def merge_pads(sides: Sequence[Op | _Pad], node: Node) -> _Pad | None:
+    """The sum of two pads along one axis whose pieces do not meet (adding zero changes nothing but
+    the sign of a zero)."""
+    a, b = sides
+    if not (isinstance(a, _Pad) and isinstance(b, _Pad)):
+        return None
+    if a.axis != b.axis or a.type.shape != b.type.shape:
+        return None
+    pieces = sorted(a.pieces + b.pieces, key=lambda p: p[0])
+    for (start, part), (next_start, _) in pairwise(pieces):
+        if start + part.shape[a.axis] > next_start:
+            return None
+    return _Pad(a.axis, pieces, a.type, node)
+
+
+def reshaped(x: Op) -> bool:
+    """Whether an axis of x may have no single stride: a reshape of another view."""
+    while x.form == "view":
+        if x.name == "reshape" and x.ins[0].form == "view" and x.ins[0].name != "reshape":
+            return True
+        x = x.ins[0]
+    return False
+
+
+def phase_of(op: Op) -> Phase:
+    return op.node.phase or "forward" if op.node else "forward"
+
+
+def repeats(x: Op) -> bool:
+    """Whether x reads one element at many places: a constant, or through a broadcast."""
+    while x.form == "view":
+        if x.name == "broadcast":
+            return True
+        x = x.ins[0]
+    return x.form in ("const", "iota")
+
+
+def refuse_half(dtype: DType, what: str) -> None:
+    if dtype.short in ("f16", "bf16"):
+        raise BackendError(
+            f"{what}: the C backend has no {dtype.name}; cast to float32, or use backend='numpy'"
+        )
+
+
+def topological(order: Iterable[Op], roots: Iterable[Op]) -> list[Op]:
+    """Live ops, what they read and wait for first, otherwise in the given order; numbered."""
+    live: set[Op] = set()
+    todo = list(roots)
+    while todo:
+        op = todo.pop()
+        if op not in live:
+            live.add(op)
+            todo += op.ins
+    done: list[Op] = []
+    placed: set[Op] = set()
+    for first in order:
+        stack = [first] if first in live else []
+        while stack:
+            op = stack[-1]
+            missing = [x for x in (*op.ins, *op.after) if x in live and x not in placed]
+            if op in placed or not missing:
+                stack.pop()
+                if op not in placed:
+                    op.id = len(done)
+                    placed.add(op)
+                    done.append(op)
+            else:
+                stack += reversed(missing)
+    return done
+
+
+def wait_for_gradients(ops: Sequence[Op]) -> None:
+    """Give each recomputation the gradient that it first meets as something to wait for."""
+    again = [
+        op for op in ops if op.node and any(o.relation == "recompute-of" for o in op.node.origin)
+    ]
+    if not again:
+        return
+    clones = set(again)
+    users: dict[Op, list[Op]] = {op: [] for op in ops}
+    for op in ops:
+        for x in op.ins:
+            users[x].append(op)
+    for clone in again:
+        for user in users[clone]:
+            met = [
+                x
+                for x in user.ins
+                if x.backward and x not in clones and x.form not in LEAVES and not reads(x, clone)
+            ]
+            if met:
+                clone.after = tuple(met)
+                break
+    for clone in reversed(again):
+        later = [u for u in users[clone] if u in clones and u.after]
+        if not clone.after and later:
+            clone.after = tuple(x for x in later[0].after if not reads(x, clone))
+
+
+def reads(op: Op, source: Op) -> bool:
+    """Whether op depends on source."""
+    seen: set[Op] = set()
+    todo = [op]
+    while todo:
+        x = todo.pop()
+        if x is source:
+            return True
+        if x not in seen and x.id > source.id:
+            seen.add(x)
+            todo += x.ins
+    return False

@@ -1,0 +1,217 @@
+"""The fusion graph: accesses, readers, and what is stored, recomputed or inlined.
+
+Three fates of a map. *Inline*: a cheap map of leaves (a mask of two iotas, a cast of an input) has
+no place of its own, every loop that wants it computes it. *Recomputed*: in every loop that reads
+it, from values that are stored. *Stored*: in memory when something outside its loop reads it. So a
+cheap map never needs a decision to save it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tinyaot.errors import BackendError
+from tinyaot.ops.core import TABLE
+from tinyaot.passes.fusion.accesses import Access, Opaque, resolve
+from tinyaot.passes.fusion.forms import LEAVES, Forms, Op, topological
+from tinyaot.passes.fusion.labels import Atom, Labels
+from tinyaot.passes.fusion.model import LOAD, Machine
+
+KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored
+INLINE = 0.3  # ns an element: cheaper maps of leaves are computed wherever they are read
+WHOLE = ("dot", "concat", "fallback")  # forms that read their operands from memory
+RANDOM = 1.5  # ns an element of random bits
+
+
+@dataclass(slots=True)
+class Graph:
+    """Live ops with labels and accesses. `flat[op]`: the atoms of its result, in memory order;
+    `work`: the ops that get a place in a region; `readers[op]`: the work ops that read it, also
+    through inlined maps, or that wait for it."""
+
+    forms: Forms
+    machine: Machine
+    ops: list[Op] = field(default_factory=list)
+    outputs: set[Op] = field(default_factory=set)
+    overwrites: dict[Op, Op] = field(default_factory=dict)
+    flat: dict[Op, tuple[Atom, ...]] = field(default_factory=dict)
+    red: dict[Op, tuple[Atom, ...]] = field(default_factory=dict)
+    axes: dict[Op, list[list[Atom]]] = field(default_factory=dict)
+    reads: dict[Op, list[Access]] = field(default_factory=dict)
+    users: dict[Op, list[Op]] = field(default_factory=dict)
+    cost: dict[Op, float] = field(default_factory=dict)
+    inline: set[Op] = field(default_factory=set)
+    stored: set[Op] = field(default_factory=set)
+    work: list[Op] = field(default_factory=list)
+    needs: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
+    readers: dict[Op, list[Op]] = field(default_factory=dict)
+    edges: dict[Op, tuple[Atom, ...]] = field(default_factory=dict)  # of operand 0
+    seen: dict[Op, list[list[Atom]]] = field(default_factory=dict)  # the same, by axis
+    leaf_readers: dict[Op, set[Op]] = field(default_factory=dict)
+
+    def root(self, op: Op) -> Op:
+        """What a view shows."""
+        while op.form == "view":
+            op = op.ins[0]
+        return op
+
+    def size(self, op: Op) -> int:
+        total = 1
+        for a in self.flat[op]:
+            total *= a.size
+        return total
+
+    def scatter_rest(self, op: Op) -> tuple[Atom, ...]:
+        """The atoms of a scatter's result that are not computed indices."""
+        hit = op.attrs["axes"] if op.name == "scatter" else (op.attrs["axis"],)
+        return tuple(a for j, x in enumerate(self.axes[op]) if j not in hit for a in x)
+
+    def gathered(self, op: Op) -> set[Atom]:
+        """The root's atoms along which a gather reads at computed places."""
+        hit = op.attrs["axes"] if op.name == "gather" else (op.attrs["axis"],)
+        axes = self.axes[op.ins[0]]
+        return {a for j in hit for a in axes[j]}
+
+    def space(self, op: Op) -> tuple[Atom, ...]:
+        """The atoms of the op's iteration space, in the order of its loops."""
+        if op.form in ("reduce", "scatter"):
+            return self.edges[op]
+        if op.form == "dot":
+            return (*self.flat[op], *self.red[op])
+        return self.flat[op]
+
+
+def build(forms: Forms, machine: Machine) -> Graph:
+    """Label the ops and decide what is stored."""
+    g = Graph(forms, machine)
+    g.ops = forms.ops
+    while True:
+        labels = Labels(g.ops)
+        try:
+            g.reads = {
+                op: [resolve(labels, op, i) for i in range(len(op.ins))]
+                for op in g.ops
+                if op.form != "view"
+            }
+            break
+        except Opaque as found:
+            g.ops = materialise(found.view, g.ops, forms)
+    g.axes = labels.out
+    g.flat = {op: tuple(a for x in labels.out[op] for a in x) for op in g.ops}
+    g.red = {op: tuple(labels.red[op]) for op in g.ops}
+    g.seen = {op: labels.edge[op, 0] for op in g.ops if op.ins}
+    g.edges = {op: tuple(a for x in labels.edge[op, 0] for a in x) for op in g.ops if op.ins}
+    g.outputs = {op for op, _ in forms.outputs}
+    g.overwrites = dict(forms.overwrites)
+    decide(g)
+    connect(g)
+    return g
+
+
+def materialise(view: Op, ops: Sequence[Op], forms: Forms) -> list[Op]:
+    """Make a reshape that strides cannot express an op that copies."""
+    if view.name != "reshape":
+        raise BackendError(f"{view}: a view that the C backend cannot address")
+    src = view.ins[0]
+    order = list(ops)
+    if src.form in ("view", "const", "iota"):
+        copy = Op("map", "copy", (src,), src.type, {}, src.value, src.node)
+        order.insert(order.index(view), copy)
+        src = copy
+    view.form, view.ins = "fallback", (src,)
+    return topological(order, [op for op, _ in forms.outputs])
+
+
+def add_copy(g: Graph, source: Op) -> Op:
+    """A work op that copies `source`, takes its place as an output, and comes last."""
+    copy = Op("map", "copy", (source,), source.type, {}, source.value, source.node)
+    copy.id = g.ops[-1].id + 1
+    g.ops.append(copy)
+    g.work.append(copy)
+    g.flat[copy], g.red[copy], g.axes[copy] = g.flat[source], (), g.axes[source]
+    g.edges[copy], g.seen[copy] = g.flat[source], g.axes[source]
+    g.reads[copy] = [Access(source, tuple((a, a) for a in g.flat[source]))]
+    g.users[source].append(copy)
+    g.users[copy], g.readers[copy] = [], []
+    g.readers[source].append(copy)
+    g.needs[copy] = (source,)
+    g.cost[copy] = LOAD
+    g.stored.add(copy)
+    g.outputs.remove(source)
+    g.outputs.add(copy)
+    g.forms.outputs[:] = [(copy if op is source else op, o) for op, o in g.forms.outputs]
+    if source in g.overwrites:
+        g.overwrites[copy] = g.overwrites.pop(source)
+        g.leaf_readers[copy] = g.leaf_readers.pop(source) - {source} | (
+            {source} if any(a.root is g.overwrites[copy] for a in g.reads[source]) else set()
+        )
+    return copy
+
+
+def decide(g: Graph) -> None:
+    """Which maps are stored, recomputed or inlined."""
+    g.users = {op: [] for op in g.ops}
+    bent: set[Op] = set()
+    whole: set[Op] = set()
+    for op, reads in g.reads.items():
+        for i, access in enumerate(reads):
+            g.users[access.root].append(op)
+            if not access.straight:
+                bent.add(access.root)
+            if op.form in WHOLE or (i == 0 and op.form in ("gather", "scatter")):
+                whole.add(access.root)
+    speed = g.machine.map_scale
+    for op in g.ops:
+        if op.form == "view":
+            continue
+        if op.form in LEAVES:
+            g.cost[op] = LOAD if op.form == "input" and g.flat[op] else 0.0
+            continue
+        roots = {a.root for a in g.reads[op]}
+        if op.form in ("map", "random"):
+            own = RANDOM if op.form == "random" else TABLE[op.name].weight * speed
+            if not g.flat[op]:
+                own = 0.0  # computed once a loop, not once an element
+            cost = own + sum(g.cost[r] for r in roots)
+            free = op not in whole and op not in g.outputs and op not in bent
+            if free and cost <= KEEP:
+                g.cost[op] = cost
+                leafy = all(r.form in LEAVES or r in g.inline for r in roots)
+                if leafy and (cost <= INLINE or not g.flat[op]):
+                    g.inline.add(op)
+                continue
+        g.stored.add(op)
+        g.cost[op] = LOAD if g.flat[op] else 0.0
+    g.work = [op for op in g.ops if op.form not in (*LEAVES, "view") and op not in g.inline]
+
+
+def connect(g: Graph) -> None:
+    """What each work op needs, who reads it, and who reads each overwritten leaf."""
+    through: dict[Op, tuple[Op, ...]] = {}  # non-inline roots behind an inline map
+    for op in g.ops:
+        if op.form == "view":
+            continue
+        found: list[Op] = []
+        for access in g.reads[op]:
+            root = access.root
+            found += through[root] if root in g.inline else [root]
+        through[op] = tuple(dict.fromkeys(found))
+    g.readers = {op: [] for op in g.ops}
+    for op in g.work:
+        waits = [g.root(x) for x in op.after]
+        behind = [y for x in waits for y in (through[x] if x in g.inline else (x,))]
+        roots = dict.fromkeys((*through[op], *behind))
+        g.needs[op] = tuple(r for r in roots if r.form not in LEAVES)
+        for r in roots:
+            g.readers[r].append(op)
+    for out, leaf in g.overwrites.items():
+        seen: set[Op] = set()
+        todo = [leaf]
+        while todo:
+            for user in g.users[todo.pop()]:
+                if user not in seen:
+                    seen.add(user)
+                    if user not in g.stored:
+                        todo.append(user)
+        g.leaf_readers[out] = {u for u in seen if u not in g.inline}

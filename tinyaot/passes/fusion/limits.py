@@ -1,0 +1,146 @@
+"""Triangular loops: labels whose extent ends with the tile.
+
+Where a mask `s <= t` sends all beyond it to nothing (0 in sums and products, hugely negative under
+a maximum), the loop over s may stop at the end of t's tile: half of the work of a causal mask. The
+proof is an abstract interpretation over {unknown, a number}: the value of each op where s lies
+beyond the tile. A masked NaN or infinity is dropped instead of spread, as if it had been masked
+before the products.
+"""
+
+from __future__ import annotations
+
+from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.graph import Graph
+from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.regions import Region
+
+HUGE = -1e29  # at or below: exp gives 0, a maximum ignores it
+
+Mask = tuple[Atom, Atom, bool]  # (s, t, whether true means s <= t)
+
+
+def find_limits(g: Graph, region: Region) -> dict[Atom, Atom]:
+    """{s: t}: in this region s may end where the tile of t ends."""
+    members = set(region.members)
+    limits: dict[Atom, Atom] = {}
+    seen: set[tuple[Atom, Atom]] = set()
+    for op in masks_read(g, region):
+        found = mask(g, op)
+        if not found:
+            continue
+        s, t, _ = found
+        cut = t in region.tile and region.extent(t) < t.size
+        if not cut or s.size != t.size or s in region.tile or (s, t) in seen:
+            continue
+        seen.add((s, t))
+        memo: dict[Op, float | None] = {}
+        if all(neutral(g, op, s, t, region, members, memo) for op in region.members):
+            limits[s] = t
+    return limits
+
+
+def masks_read(g: Graph, region: Region) -> list[Op]:
+    """Conditions of the selections that the region's loops compute."""
+    found: dict[Op, None] = {}
+    todo, seen = list(region.members), set(region.members)
+    while todo:
+        op = todo.pop()
+        if op.name == "where":
+            found[g.reads[op][0].root] = None
+        for access in g.reads[op]:
+            root = access.root
+            if root.form == "map" and root not in seen and root not in g.stored:
+                seen.add(root)
+                todo.append(root)
+    return list(found)
+
+
+def mask(g: Graph, op: Op) -> Mask | None:
+    """What a comparison of two index ranges says."""
+    if op.name == "logical_not":
+        inner = mask(g, g.reads[op][0].root)
+        return (inner[0], inner[1], not inner[2]) if inner else None
+    if op.name not in ("le", "lt", "ge", "gt"):
+        return None
+    atoms = []
+    for access in g.reads[op]:
+        if access.root.form != "iota" or len(access.pairs) != 1:
+            return None
+        e = access.pairs[0][1]
+        if not isinstance(e, Atom):
+            return None
+        atoms.append(e)
+    a, b = atoms
+    match op.name:  # beyond the tile means s > t
+        case "le" | "lt":
+            return a, b, True
+        case "ge":
+            return b, a, True
+        case _:
+            return a, b, False  # a > b holds beyond
+
+
+def neutral(
+    g: Graph,
+    op: Op,
+    s: Atom,
+    t: Atom,
+    region: Region,
+    members: set[Op],
+    memo: dict[Op, float | None],
+) -> bool:
+    """Whether op gives the same result when s stops at the end of t's tile."""
+    if s not in g.flat[op] and s not in g.red[op]:
+        return True
+    values = [beyond(g, a.root, s, t, memo) if s in a.atoms else None for a in g.reads[op]]
+    if op.form == "reduce" and s in g.red[op]:
+        v = values[0]
+        if op.name == "amax":
+            return v is not None and v <= HUGE
+        return op.name == "sum" and v == 0
+    if op.form == "dot" and (s in g.red[op] or region.kind[op] in ("acc", "own")):
+        return 0 in values
+    if op.form not in ("map", "random", "dot", "reduce"):
+        return False
+    if op in g.stored:
+        inside = all(u in members for u in g.users[op])
+        return region.kind[op] == "row" and inside and op not in g.outputs
+    return True
+
+
+def beyond(g: Graph, op: Op, s: Atom, t: Atom, memo: dict[Op, float | None]) -> float | None:
+    """The value of op where s > the tile's end: a number, or None when unknown. HUGE stands for
+    anything as negative."""
+    if op not in memo:
+        memo[op] = None
+        memo[op] = abstract(g, op, s, t, memo)
+    return memo[op]
+
+
+def abstract(g: Graph, op: Op, s: Atom, t: Atom, memo: dict[Op, float | None]) -> float | None:
+    if op.form == "const":
+        return float(op.attrs["value"])
+    if op.form != "map":
+        return None
+    if op.name == "where":
+        found = mask(g, g.reads[op][0].root)
+        if found and found[:2] == (s, t):
+            return beyond(g, g.reads[op][2 if found[2] else 1].root, s, t, memo)
+        return None
+    v = [beyond(g, a.root, s, t, memo) for a in g.reads[op]]
+    huge = [x is not None and x <= HUGE for x in v]
+    match op.name:
+        case "mul":
+            if 0 in v:
+                return 0.0
+            positive = any(x is not None and x > 0 for x in v)
+            return HUGE if any(huge) and positive else None
+        case "div" | "neg" | "copy" | "cast" if v[0] == 0:
+            return 0.0
+        case "copy" | "cast" | "sub" if huge[0]:
+            return HUGE
+        case "add" if any(huge):
+            return HUGE
+        case "exp" if huge[0]:
+            return 0.0
+    return None

@@ -1,0 +1,303 @@
+"""Where values live, and in which order regions run.
+
+Regions get levels: a region runs after what it reads and after the readers of what it overwrites; a
+barrier stands between levels only. A value that one region alone touches lives in that region's
+scratch, first fit on the statements it is live over; the others live in the arena, first fit on the
+levels; an output lives in its own buffer, or in the leaf that it overwrites. The parts of a
+concatenation live in its slots, so it has no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tinyaot.passes.fusion.forms import LEAVES, Op
+from tinyaot.passes.fusion.graph import Graph
+from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.regions import Region
+from tinyaot.passes.fusion.statements import Schedule
+
+ALIGN = 64
+Space = Literal["input", "output", "arena", "scratch", "partial"]
+
+
+class Overwritten(Exception):
+    """Outputs whose leaf is read after they are written: they must be written later."""
+
+    def __init__(self, outputs: Sequence[Op]) -> None:
+        super().__init__(str(outputs))
+        self.outputs = list(outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Memory of a value. `at`: a byte offset in the arena or a thread's scratch, or the position of
+    an input or output buffer; `strides`: elements, for each of its atoms; `shift`: elements before
+    its first (a slot's offset); `step`: bytes between the partial results of two threads."""
+
+    space: Space
+    at: int
+    strides: tuple[int, ...]
+    region: Region | None = None
+    shift: int = 0
+    step: int = 0
+
+
+@dataclass(slots=True)
+class Storage:
+    homes: dict[Op, Home]
+    level: dict[Region, int]
+    arena: int
+    scratch: int
+    sizes: dict[Op, tuple[int, int, int]] = field(default_factory=dict)  # bytes, levels first, last
+
+
+def dense_strides(extents: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(extents):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def padded(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def place(g: Graph, plan: Schedule, threads: int) -> Storage:
+    """Levels and homes. Raises Overwritten."""
+    level = levels(g, plan)
+    slots = {
+        a.root: (op, k) for op in g.work if op.form == "concat" for k, a in enumerate(g.reads[op])
+    }
+    homes: dict[Op, Home] = {}
+    leaf_at = {op: j for j, op in enumerate(g.forms.inputs)}
+    out_at: dict[Op, int] = {}
+    for op, o in g.forms.outputs:
+        if o.role != "mutated":
+            out_at[op] = len(out_at)
+    for op, j in leaf_at.items():
+        homes[op] = Home("input", j, dense_strides([a.size for a in g.flat[op]]))
+    scratch = 0
+    shared: list[tuple[int, int, int, Op, int]] = []  # bytes, first and last level, op, step
+    for region in plan.regions:
+        local: dict[Op, list[int]] = {}
+        for op in region.members:
+            if op not in plan.readers or op in slots:
+                continue
+            spots = plan.readers[op]
+            strides = dense_strides([a.size for a in g.flat[op]])
+            if region.kind[op] == "acc":
+                size = padded(op.type.nbytes)
+                step = size if region.tile else 0
+                last = max(level[r] if r else len(level) for r, _ in spots)
+                total = size * (threads if step else 1)
+                shared.append((total, level[region], last, op, step))
+            elif op in g.overwrites:
+                homes[op] = Home("input", leaf_at[g.overwrites[op]], strides, region)
+            elif op in out_at:
+                homes[op] = Home("output", out_at[op], strides, region)
+            elif region.kind[op] == "own" or is_shared(g, plan, op, region):
+                first = level[region]
+                if op.form == "concat":
+                    first = min(level[plan.where[a.root][0]] for a in g.reads[op])
+                last = max(level[r] if r else len(level) for r, _ in spots)
+                shared.append((padded(op.type.nbytes), first, last, op, 0))
+            else:
+                live = [plan.where[op][1], *(j for _, j in spots)]
+                if op.form == "concat":
+                    live += [plan.where[a.root][1] for a in g.reads[op]]
+                local[op] = live
+        scratch = max(scratch, place_scratch(g, region, local, homes))
+    arena, sizes = place_arena(g, plan, shared, homes)
+    for part, (op, k) in sorted(slots.items(), key=lambda item: item[1][0].id):
+        homes[part] = slot_of(g, homes[op], op, k)
+    return Storage(homes, level, arena, scratch, sizes)
+
+
+def is_shared(g: Graph, plan: Schedule, op: Op, region: Region) -> bool:
+    """Whether op is touched by more than one region."""
+    if any(r is not region for r, _ in plan.readers[op]):
+        return True
+    if op.form != "concat":
+        return False
+    return any(
+        plan.where[a.root][0] is not region or region.kind[a.root] == "own" for a in g.reads[op]
+    )
+
+
+def place_scratch(
+    g: Graph, region: Region, live: dict[Op, list[int]], homes: dict[Op, Home]
+) -> int:
+    """First fit, largest first; returns the bytes used."""
+    placed: list[tuple[int, int, int, int]] = []
+    top = 0
+    extents = {op: [region.extent(a) for a in g.flat[op]] for op in live}
+
+    def size_of(op: Op) -> int:
+        size = op.dtype.itemsize
+        for n in extents[op]:
+            size *= n
+        return padded(size)
+
+    for op in sorted(live, key=lambda op: (-size_of(op), op.id)):
+        size, first, last = size_of(op), min(live[op]), max(live[op])
+        at = first_fit(placed, size, first, last)
+        top = max(top, at + size)
+        homes[op] = Home("scratch", at, dense_strides(extents[op]), region)
+    return top
+
+
+def first_fit(placed: list[tuple[int, int, int, int]], size: int, first: int, last: int) -> int:
+    """The lowest offset that is free from `first` to `last`, now taken."""
+    at = 0
+    for start, n, lo, hi in sorted(placed):
+        if hi >= first and lo <= last and at + size > start and start + n > at:
+            at = start + n
+    placed.append((at, size, first, last))
+    return at
+
+
+def place_arena(
+    g: Graph,
+    plan: Schedule,
+    shared: list[tuple[int, int, int, Op, int]],
+    homes: dict[Op, Home],
+) -> tuple[int, dict[Op, tuple[int, int, int]]]:
+    placed: list[tuple[int, int, int, int]] = []
+    top = 0
+    sizes: dict[Op, tuple[int, int, int]] = {}
+    for size, first, last, op, step in sorted(shared, key=lambda x: (-x[0], x[3].id)):
+        at = first_fit(placed, size, first, last)
+        top = max(top, at + size)
+        strides = dense_strides([a.size for a in g.flat[op]])
+        region = plan.where[op][0]
+        homes[op] = Home("partial" if step else "arena", at, strides, region, 0, step)
+        sizes[op] = size, first, last
+    return top, sizes
+
+
+def slot_of(g: Graph, whole: Home, op: Op, k: int) -> Home:
+    """The home of part k of a concatenation: its slot."""
+    axis = op.attrs["axis"]
+    access = g.reads[op][k]
+    stride = dict(zip(g.flat[op], whole.strides))
+    sizes = {x.shape[axis] for x in op.ins}
+    shift = whole.shift
+    strides = [stride.get(e, 0) if isinstance(e, Atom) else 0 for _, e in access.pairs]
+    if len(sizes) == 1:
+        lead = len(g.axes[op][axis]) - len(g.axes[access.root][axis])
+        left = k
+        for a in reversed(g.axes[op][axis][:lead]):
+            shift += left % a.size * stride[a]
+            left //= a.size
+    else:
+        step = stride[g.axes[op][axis][-1]]
+        shift += step * sum(x.shape[axis] for x in op.ins[:k])
+        own = g.axes[access.root][axis]
+        along = dict(zip(own, dense_strides([a.size for a in own])))
+        strides = [along[a] * step if a in along else s for (a, _), s in zip(access.pairs, strides)]
+    return Home(whole.space, whole.at, tuple(strides), whole.region, shift)
+
+
+def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
+    """The longest path to each region over reads and overwrites."""
+    home = {op: r for op, (r, _) in plan.where.items()}
+    before: dict[Region, set[Region]] = {r: set() for r in plan.regions}
+    leaf_users: dict[Op, list[tuple[Region, int, Op]]] = {
+        leaf: [] for leaf in g.overwrites.values()
+    }
+    for region in plan.regions:
+        for j, s in enumerate(plan.statements[region]):
+            own = set(s.ops)
+            for op in s.ops:
+                for access in g.reads[op]:
+                    root = access.root
+                    if root in leaf_users:
+                        leaf_users[root].append((region, j, op))
+                    if root not in own and root in home and home[root] is not region:
+                        before[region].add(home[root])
+    bad = []
+    for out, leaf in g.overwrites.items():
+        region, at = plan.where[out]
+        for reader, j, op in leaf_users[leaf]:
+            if reader is not region:
+                before[region].add(reader)
+            elif j < at:  # before the write, if other tiles have not written it yet
+                if not reads_own_tile(g, op, leaf, region):
+                    bad.append(out)
+            elif j > at or not reads_in_place(g, op, leaf, out):
+                bad.append(out)
+    if bad:
+        raise Overwritten(list(dict.fromkeys(bad)))
+    level: dict[Region, int] = {}
+    for region in plan.regions:  # in an order where reads come first; overwrites may not
+        visit(region, before, level, set())
+    return level
+
+
+def visit(
+    region: Region, before: dict[Region, set[Region]], level: dict[Region, int], path: set[Region]
+) -> int:
+    """Level of a region, after those before it (an explicit stack: plans are deep)."""
+    stack = [region]
+    while stack:
+        r = stack[-1]
+        missing = [b for b in before[r] if b not in level]
+        if r in level:
+            stack.pop()
+        elif missing:
+            if r in path and any(b in path for b in missing):
+                raise AssertionError("a cycle of regions")
+            path.add(r)
+            stack += missing
+        else:
+            level[r] = 1 + max((level[b] for b in before[r]), default=0)
+            path.discard(r)
+            stack.pop()
+    return level[region]
+
+
+def reads_own_tile(g: Graph, op: Op, leaf: Op, region: Region) -> bool:
+    """Whether op reads only the leaf's elements of its own tile."""
+    for access in g.reads[op]:
+        if access.root is leaf:
+            pairs = dict(access.pairs)
+            if access.affine or any(pairs.get(t) is not t for t in region.tile):
+                return False
+    return True
+
+
+def reads_in_place(g: Graph, op: Op, leaf: Op, out: Op) -> bool:
+    """Whether op reads, of the leaf, just the element that `out` writes in the same iteration."""
+    for access in g.reads[op]:
+        if access.root is leaf:
+            reads = tuple(e for _, e in access.pairs)
+            if access.affine or reads != g.flat[out]:
+                return False
+    return True
+
+
+def verify(g: Graph, plan: Schedule, storage: Storage) -> None:
+    """Every read finds its value: where the reader looks, made before, complete."""
+    for region in plan.regions:
+        for j, s in enumerate(plan.statements[region]):
+            own = set(s.ops)
+            for op in s.ops:
+                for access in g.reads[op]:
+                    root = access.root
+                    if root.form in LEAVES or root in own:
+                        continue
+                    home = storage.homes.get(root)
+                    if home is None:
+                        raise AssertionError(f"{op} reads {root}, which has no memory")
+                    made, at = plan.where[root]
+                    if made is region:
+                        if at >= j or region.kind[root] != "row":
+                            raise AssertionError(f"{op} reads {root} before it is complete")
+                    elif home.space == "scratch":
+                        raise AssertionError(f"{op} reads {root}, scratch of another region")
+                    elif storage.level[made] >= storage.level[region]:
+                        raise AssertionError(f"{op} reads {root} of a later level")
