@@ -59,7 +59,9 @@ def same(a: np.ndarray | None, b: np.ndarray | None, what: str) -> None:
     if a is None or b is None:
         assert a is None and b is None, f"{what}: {a} and {b}"
         return
-    assert a.dtype == b.dtype and a.shape == b.shape, f"{what}: {a.dtype}{a.shape}, {b.dtype}{b.shape}"
+    assert a.dtype == b.dtype and a.shape == b.shape, (
+        f"{what}: {a.dtype}{a.shape}, {b.dtype}{b.shape}"
+    )
     np.testing.assert_allclose(a, b, rtol=RTOL, atol=ATOL, err_msg=what)
 
 

@@ -15,7 +15,13 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def close(got: Any, want: Any, rtol: float = 1e-10, atol: float = 1e-12) -> None:
+    """Equal as float64 computes."""
     np.testing.assert_allclose(np.asarray(got), want, rtol=rtol, atol=atol)
+
+
+def near(got: Any, want: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """Equal as float32 computes."""
+    close(got, np.asarray(want), rtol, atol)
 
 
 def check_gradients(fn: Callable[..., Any], *arrays: np.ndarray, rtol: float = 1e-6) -> None:

@@ -4,13 +4,14 @@ scatters, products, random bits, several outputs that share storages, overwritte
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
-from tinyaot.ir import Input, Output, Program, Value
+from tinyaot.ir import Input, Output, Program
 from tinyaot.ops.core import using
 from tinyaot.passes.autodiff import differentiate
 from tinyaot.shapes import DType, TensorType, float32, int64, uint32
@@ -41,12 +42,11 @@ class Grower:
         return self.pool[-1 - min(int(self.rng.expovariate(0.4)), len(self.pool) - 1)]
 
     def grow(self) -> None:
-        step = self.rng.choice(
-            (self.unary, self.unary, self.binary, self.binary, self.binary, self.view, self.view)
-            + (self.reduce, self.scatter, self.product, self.mask, self.concat, self.index)
-        )
+        often = [self.unary] * 2 + [self.binary] * 3 + [self.view] * 2
+        seldom = [self.reduce, self.scatter, self.product, self.mask, self.concat, self.index]
+        step: Callable[[Sym], Sym | None] = self.rng.choice([*often, *seldom])
         result = step(self.pick())
-        if result is not None and result.shape is not None and _size(result.shape) <= 400:
+        if result is not None and _size(result.shape) <= 400:
             self.pool.append(result)
 
     def unary(self, x: Sym) -> Sym:
@@ -204,8 +204,3 @@ def random_arrays(program: Program, seed: int = 0) -> list[np.ndarray]:
         else:
             found.append(np.array(rng.uniform(-1, 1, t.shape), t.dtype.numpy))
     return found
-
-
-def only(program: Program, id_: int) -> Value:
-    """The value of an id."""
-    return program.values[id_]

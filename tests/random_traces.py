@@ -231,6 +231,7 @@ class Generator:
         operands = [total.value, *(s.value for s in wrt)]
         node = self.builder.emit("grad", operands, [s.value.type for s in wrt], attrs)
         self.pool += map(Sym, node.results)
+        self.views.update(r.id for r in node.results)  # two of them may be one value
 
 
 def _broadcasts(shape: Shape, to: Shape) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 import tinyaot as ta
-from tests.numeric import check_gradients, close, numbers, tensor
+from tests.numeric import check_gradients, close, near, numbers, tensor
 from tinyaot import nn
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.nn import functional as F
@@ -140,16 +140,16 @@ def test_multi_head_attention() -> None:
     for args in ((x, x, x), (x, y, y)):
         want, shares = reference(m, *args)
         got, weights = m(*args)
-        close(got, want)
-        close(weights, shares.mean(1))
-        close(m(*args, average_attn_weights=False)[1], shares)
+        near(got, want)
+        near(weights, shares.mean(1))
+        near(m(*args, average_attn_weights=False)[1], shares)
         assert m(*args, need_weights=False)[1] is None
     sequence_first = biased(nn.MultiHeadAttention(8, 2))
     sequence_first.load_state_dict(m.state_dict())
     turned = [t.transpose(0, 1) for t in (x, y, y)]
-    close(sequence_first(*turned)[0].transpose(0, 1), reference(m, x, y, y)[0])
+    near(sequence_first(*turned)[0].transpose(0, 1), reference(m, x, y, y)[0])
     alone, shares_alone = m(x[0], y[0], y[0])
-    close(alone, reference(m, x, y, y)[0][0])
+    near(alone, reference(m, x, y, y)[0][0])
     assert shares_alone.shape == (5, 4)
 
 
@@ -157,18 +157,18 @@ def test_multi_head_attention_masks() -> None:
     m = biased(nn.MultiHeadAttention(8, 2, batch_first=True))
     x = tensor(3, 4, 8)
     causal = np.where(np.tril(np.ones((4, 4), bool)), 0, -np.inf)
-    close(m(x, x, x, is_causal=True)[0], reference(m, x, x, x, causal)[0])
-    close(m(x, x, x, attn_mask=ta.tensor(causal == 0))[0], reference(m, x, x, x, causal)[0])
+    near(m(x, x, x, is_causal=True)[0], reference(m, x, x, x, causal)[0])
+    near(m(x, x, x, attn_mask=ta.tensor(causal == 0))[0], reference(m, x, x, x, causal)[0])
     padding = np.array([[0, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]], bool)
     added = np.where(padding, -np.inf, 0)[:, None, :]
-    close(m(x, x, x, ta.tensor(padding))[0], reference(m, x, x, x, added)[0])
+    near(m(x, x, x, ta.tensor(padding))[0], reference(m, x, x, x, added)[0])
     both = m(x, x, x, ta.tensor(padding), is_causal=True)[0]
-    close(both, reference(m, x, x, x, causal + added)[0])
+    near(both, reference(m, x, x, x, causal + added)[0])
     floats = numbers(6, 4, 4)
     per_head = m(x, x, x, attn_mask=ta.tensor(floats), average_attn_weights=False)[1]
     for h in range(2):
         want = reference(m, x, x, x, floats.reshape(3, 2, 4, 4)[:, h])[1][:, h]
-        close(per_head[:, h], want)
+        near(per_head[:, h], want)
     with pytest.raises(ShapeError, match=r"key_padding_mask must have shape \(3, 4\)"):
         m(x, x, x, ta.tensor(padding[:2]))
 

@@ -114,8 +114,11 @@ def test_axis_and_keepdims_are_other_names() -> None:
     assert x.mean(axis=(0, 1)).item() == 2.5
     assert x.max(axis=1).indices.tolist() == [2, 2]
     assert ta.softmax(x, axis=-1).shape == (2, 3)
+    assert ta.flip(x, axis=1).tolist() == ta.flip(x, dims=[1]).tolist() == x[:, ::-1].tolist()
+    assert ta.roll(x, 1, axis=1).tolist() == ta.roll(x, 1, 1).tolist()
+    assert x.permute(dims=(1, 0)).shape == x.permute((1, 0)).shape == (3, 2)
     assert ta.cat([x, x], axis=1).shape == ta.stack([x, x], axis=1).reshape(2, 6).shape
-    with pytest.raises(TypeError, match="same thing"):
+    with pytest.raises(ta.errors.ArgumentError, match="same thing"):
         x.sum(dim=0, axis=0)
 
 

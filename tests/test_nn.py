@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinyaot as ta
-from tests.numeric import close, numbers, tensor
+from tests.numeric import near, numbers, tensor
 from tinyaot import nn
 from tinyaot.errors import (
     ArgumentError,
@@ -111,7 +111,7 @@ def test_parameter() -> None:
     assert isinstance(p, ta.Tensor) and p.requires_grad and p.is_leaf
     with ta.no_grad():
         p += 1.0
-    close(data, np.ones(3))  # shared memory
+    near(data, np.ones(3))  # shared memory
     assert not nn.Parameter(ta.zeros(1), requires_grad=False).requires_grad
     assert type(p * 2) is ta.Tensor
     assert "Parameter" in repr(p)
@@ -125,7 +125,7 @@ def test_a_gradient_survives_a_write_to_the_memory_it_shares() -> None:
     y = (p * p).sum()
     data.mul_(10.0)
     y.backward()
-    close(p.grad, [4, 6])
+    near(p.grad, [4, 6])
 
 
 def test_forward_must_be_written() -> None:
@@ -168,7 +168,7 @@ def test_requires_grad_and_zero_grad() -> None:
     m = nn.Linear(2, 2)
     m(tensor(3, 2)).sum().backward()
     m.zero_grad(set_to_none=False)
-    close(m.weight.grad, np.zeros((2, 2)))
+    near(m.weight.grad, np.zeros((2, 2)))
     m.zero_grad()
     assert m.weight.grad is None
     m.requires_grad_(False)
@@ -212,7 +212,7 @@ def test_state_is_detached_and_shares_memory() -> None:
     assert not any(t.requires_grad for t in state.values())
     with ta.no_grad():
         m.head.weight.zero_()
-    close(state["head.weight"], np.zeros((2, 3)))
+    near(state["head.weight"], np.zeros((2, 3)))
 
 
 def test_load_state_dict_copies() -> None:
@@ -221,7 +221,7 @@ def test_load_state_dict_copies() -> None:
     weight = b.head.weight
     assert b.load_state_dict(a.state_dict()) == ([], [])
     assert b.head.weight is weight
-    close(weight, a.head.weight, rtol=0, atol=0)
+    near(weight, a.head.weight, rtol=0, atol=0)
     x = tensor(4, 3)
     np.testing.assert_array_equal(a(x).numpy(), b(x).numpy())
     b.load_state_dict({k: v.numpy().astype(np.float64) for k, v in a.state_dict().items()})
@@ -241,7 +241,7 @@ def test_load_state_dict_says_all_that_is_wrong_and_copies_nothing() -> None:
     np.testing.assert_array_equal(m.bias.numpy(), before)
     result = m.load_state_dict({"bias": ta.ones(3), "other": ta.zeros(1)}, strict=False)
     assert result.missing_keys == ["weight"] and result.unexpected_keys == ["other"]
-    close(m.bias, np.ones(3))
+    near(m.bias, np.ones(3))
     with pytest.raises(TinyaotError, match="size mismatch"):
         m.load_state_dict({"bias": ta.ones(4)}, strict=False)
 
@@ -252,7 +252,7 @@ def test_load_state_dict_says_all_that_is_wrong_and_copies_nothing() -> None:
 def test_sequential() -> None:
     m = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     x = tensor(4, 2)
-    close(m(x), m[2](m[1](m[0](x))))
+    near(m(x), m[2](m[1](m[0](x))))
     assert len(m) == 3 and m[-1] is m[2] and [type(p).__name__ for p in m[:2]] == ["Linear", "ReLU"]
     assert isinstance(m[1:], nn.Sequential)
     m.append(nn.Tanh())

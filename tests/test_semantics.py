@@ -632,6 +632,17 @@ def test_a_strided_argument_that_is_written(compiled):
     assert eager[0][0] == 3 and eager[1][0] == 3
 
 
+def test_containers_are_part_of_the_key():
+    def f(a, b):
+        return a[0] * 2 if isinstance(a, list) else a * 3
+
+    g = ta.compile(f, backend="numpy")
+    x, y = ta.ones(2), ta.ones(2)
+    assert g([x], y).tolist() == [2, 2]
+    assert g(x, [y]).tolist() == [3, 3]
+    assert g(b=[y], a=x).tolist() == [3, 3]
+
+
 def test_copies_do_not_share_an_edge():
     def f(a, b):
         c = b * 1

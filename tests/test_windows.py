@@ -89,7 +89,7 @@ def test_conv2d_errors() -> None:
 def pool(
     x: np.ndarray, k: int, s: int, p: int, ceil: bool, combine: Callable[[Any, int], Any]
 ) -> np.ndarray:
-    """`combine(window, elements with padding)` of each window, which is cut at the image's edges."""
+    """`combine(window, elements with padding)` of each window, cut at the image's edges."""
     h = x.shape[2]
     count = (math.ceil if ceil else math.floor)((h + 2 * p - k) / s) + 1
     if ceil and (count - 1) * s >= h + p:

@@ -24,10 +24,12 @@ from tinyaot.tensor import Tensor, from_numpy
 
 _eager.install()
 
-from tinyaot import errors, functional, functions, nn, ops, optim, passes  # noqa: E402
+from tinyaot import datasets, errors, functional, functions, nn, ops, optim, passes, random  # noqa: E402
 from tinyaot.compile import Compiled, compile, trace  # noqa: E402
 from tinyaot.derivatives import grad, jvp, value_and_grad, vjp  # noqa: E402
+from tinyaot.device import is_available, set_default_device  # noqa: E402
 from tinyaot.functions import *  # noqa: E402, F403
+from tinyaot.gradcheck import gradcheck  # noqa: E402
 from tinyaot.interpret import interpret  # noqa: E402
 from tinyaot.io import load, save  # noqa: E402
 from tinyaot.ir import Program  # noqa: E402
@@ -48,6 +50,7 @@ __all__ = [
     "bfloat16",
     "bool",
     "compile",
+    "datasets",
     "enable_grad",
     "errors",
     "float16",
@@ -56,11 +59,13 @@ __all__ = [
     "from_numpy",
     "functional",
     "grad",
+    "gradcheck",
     "int8",
     "int16",
     "int32",
     "int64",
     "interpret",
+    "is_available",
     "jvp",
     "load",
     "manual_seed",
@@ -70,7 +75,9 @@ __all__ = [
     "optim",
     "parse",
     "passes",
+    "random",
     "save",
+    "set_default_device",
     "trace",
     "uint8",
     "value_and_grad",

@@ -7,6 +7,7 @@ what was assigned to attributes, and leave `.grad` as the function left it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -27,15 +28,18 @@ from tinyaot.tree import leaves, map_tensors
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How to make one returned tensor: a program output, an input or argument itself, or a view.
+    """How to make one returned tensor: a program output, an input or argument itself, or a view of
+    one of these or of another result.
 
-    `freed`: the backward inside the function used up its graph, so a later one raises.
+    `freed`: the backward inside the function used up its graph, so a later one raises. `leaf`: the
+    function made it a leaf that requires grad.
     """
 
-    kind: Literal["output", "input", "argument"]
+    kind: Literal["output", "input", "argument", "result"]
     index: int
     views: Chain = ()
     freed: bool = False
+    leaf: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,13 @@ class Capture:
     tree: Any  # the returned containers, with positions in `results` wrapped in Ref
     rebinds: list[tuple[Slot, int]]  # attributes to set to a result
     grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
-    none_grads: list[Tensor]  # tensors whose `.grad` has to be None at a call
+    none_grads: list[int]  # inputs whose `.grad` was read, and has to be None again
     reach: Reach
     draws: int  # random draws that a call takes
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
     depends: set[int] = field(default_factory=set)  # inputs that the results depend on
+    leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
+    saves: bool = True  # whether the backward needs saved values, so that it can run only once
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +252,7 @@ def _finish(
             outputs.append(
                 Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
             )
-    depends = _dependences(engine, [*results.tensors, *written])
+    depends, saves = _dependences(engine, [*results.tensors, *written])
     engine.closed = True
     slots = _find_slots(engine, reach, {a.position for a in arguments})
     names = {o.of: o.name for o in outputs if o.role == "mutated"}
@@ -273,24 +279,28 @@ def _finish(
         tree,
         rebinds,
         grads,
-        engine.none_grads,
+        [engine.lifted.index(x) for x in engine.none_grads],
         reach,
         engine.draws,
         not any(o.requires_grad for o in outputs),
         depends,
+        results.leaves,
+        saves,
     )
 
 
-def _dependences(engine: TraceEngine, results: list[Tensor]) -> set[int]:
-    """Positions of the inputs that differentiable results depend on, if only with gradient 0."""
+def _dependences(engine: TraceEngine, results: list[Tensor]) -> tuple[set[int], bool]:
+    """Positions of the inputs that differentiable results depend on, if only with gradient 0; and
+    whether a backward from the results needs saved values."""
     edges = [e for e in map(engine.edge, results) if e is not None and not _freed(e)]
     leaves_, nodes = reachable(edges)
     found = {id(x) for x in (*leaves_, *nodes)}
-    return {
+    depends = {
         index
         for index, lifted in enumerate(engine.lifted)
         if id(lifted.shadow) in found or id(lifted.outer) in found
     }
+    return depends, any(node.saves for node in nodes)
 
 
 def _name_of(engine: TraceEngine, of: int | None, names: dict[Any, str]) -> str:
@@ -339,6 +349,7 @@ class _Results:
         self.index: dict[int, int] = {}
         self.results: list[Result] = []
         self.outputs: list[Output] = []
+        self.leaves: set[int] = set()
 
     def add(self, tensor: Tensor) -> int:
         """A position in `results`; the same tensor keeps its position."""
@@ -353,29 +364,62 @@ class _Results:
         for t in self.tensors:
             sharing.setdefault(id(t._data.root), []).append(t)
         made: dict[int, int] = {}  # id of a tensor -> its program output
+        edges: list[Edge] = []
 
         def output(t: Tensor) -> int:
             if id(t) not in made:
                 made[id(t)] = len(self.outputs)
                 edge = self.engine.edge(t)
-                differentiable = edge is not None and not _freed(edge)
+                differentiable = edge is not None and edge is not t and not _freed(edge)
+                if differentiable:
+                    edges.append(edge)
+                elif edge is t:
+                    self.leaves.add(made[id(t)])
                 self.outputs.append(Output(t._data.value, "user", None, "", differentiable))
             return made[id(t)]
 
-        for t in self.tensors:
+        histories = Counter(t._history for t in self.tensors)
+        for t in self.tensors:  # which may grow
             data: Traced = t._data
-            freed = _freed(self.engine.edge(t))
+            edge = self.engine.edge(t)
+            freed, leaf = _freed(edge), edge is t
             if id(t) in self.arguments:
                 self.results.append(Result("argument", self.arguments[id(t)]))
+            elif t._chain and histories[t._history] > 1 and self._is_apart(t):
+                self.results.append(Result("result", self._base(t), t._chain, freed))
             elif data.root.input is not None:
                 source = self.engine.lifted.index(data.root.input)
-                self.results.append(Result("input", source, data.path))
+                leaf = leaf and self.engine.lifted[source].shadow is not t
+                self.results.append(Result("input", source, data.path, leaf=leaf))
             elif data.path and len(sharing[id(data.root)]) > 1:
                 base = data.root.tensor
                 assert base is not None
-                self.results.append(Result("output", output(base), data.path, freed))
+                self.results.append(Result("output", output(base), data.path, freed, leaf))
             else:
                 self.results.append(Result("output", output(t), (), freed))
+        self._check_leaves(edges)
+
+    def _is_apart(self, t: Tensor) -> bool:
+        """Whether the history of a tensor is not the one of its storage: a detached one."""
+        root: Root = t._data.root
+        base = root.tensor if root.input is None else root.input.shadow
+        return base is not None and base._history is not t._history
+
+    def _base(self, t: Tensor) -> int:
+        """The result that is the base of a view's history."""
+        same = [x for x in self.tensors if x._history is t._history and not x._chain]
+        return self.add(same[0] if same else base_of(t))
+
+    def _check_leaves(self, edges: list[Edge]) -> None:
+        inside = {id(t) for t in self.tensors if self.engine.edge(t) is t}
+        inside -= {id(x.shadow) for x in self.engine.lifted}
+        if any(id(t) in inside for t in reachable(edges)[0]):
+            raise TraceError(
+                "a leaf made inside a compiled function (by requires_grad_()) is returned, and so "
+                "is a result that depends on it: results have no gradients by one another; make "
+                "the leaf outside, and pass it",
+                locate=False,
+            )
 
 
 def _freed(edge: Edge) -> bool:

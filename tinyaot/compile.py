@@ -153,9 +153,7 @@ class Compiled:
         found, bound = self._find(args, kwargs)
         return found(bound)
 
-    def _find(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Specialization, Bound]:
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         why = None
         for candidate in reversed(self._specializations):
             bound = candidate.bind(args, kwargs)

@@ -156,9 +156,7 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, Any]]:
     def with_gradients(*args: Any) -> tuple[Tensor, Any]:
         tensors = [a for a in args if isinstance(a, Tensor) and a.dtype.is_floating]
         fresh = iter(_fresh_leaves(tensors))
-        placed = [
-            next(fresh) if isinstance(a, Tensor) and a.dtype.is_floating else a for a in args
-        ]
+        placed = [next(fresh) if isinstance(a, Tensor) and a.dtype.is_floating else a for a in args]
         xs = [a for a in placed if isinstance(a, Tensor) and a.dtype.is_floating]
         with enable_grad():
             out = fn(*placed)

@@ -43,7 +43,9 @@ class EagerEngine(Recorder):
             # A reshape that strides forbid is a copy; only rules and composites ask for one.
             if primitive.name != "reshape" or np.may_share_memory(data, arrays[0]):
                 return self.view(primitive, base, attrs, data)
-        if not data.flags.c_contiguous:  # NumPy follows its operands' order; only views have another
+        if (
+            not data.flags.c_contiguous
+        ):  # NumPy follows its operands' order; only views have another
             data = np.ascontiguousarray(data)
         out = Tensor(data)
         if mode.grad_enabled:
@@ -161,7 +163,7 @@ class EagerEngine(Recorder):
             if leaf is not None:
                 self._accumulate(leaf, cotangent, create_graph, taken)
 
-        with quiet(), (enable_grad() if create_graph else no_grad()):
+        with quiet(), enable_grad() if create_graph else no_grad():
             walk([(edge, seed)], deliver, retain_graph, create_graph)
 
     def _accumulate(
@@ -205,7 +207,7 @@ class EagerEngine(Recorder):
             if _key(edge) in keys:
                 found[_key(edge)] = cotangent
 
-        with quiet(), (enable_grad() if create_graph else no_grad()):
+        with quiet(), enable_grad() if create_graph else no_grad():
             walk(roots, deliver, retain_graph, create_graph, only)
         return [found.get(_key(t)) if t is not None else None for t in targets]
 
@@ -229,4 +231,3 @@ def install() -> EagerEngine:
     Mode.default = engine
     mode.engine = engine
     return engine
-

@@ -14,7 +14,9 @@ from tinyaot.ops.core import TABLE
 def buffers_of(program: Program, *spaces: str) -> dict[int, Place]:
     """The buffers in these spaces (all, if none is named): root id -> its place."""
     places = _planned(program).places
-    return {id_: p for id_, p in places.items() if p.root == id_ and (not spaces or p.space in spaces)}
+    return {
+        id_: p for id_, p in places.items() if p.root == id_ and (not spaces or p.space in spaces)
+    }
 
 
 def saved_bytes(program: Program) -> int:

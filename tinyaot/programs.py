@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import tinyaot as ta
+from tinyaot.compile import Compiled
 from tinyaot.errors import TinyaotError
 from tinyaot.location import is_user_file
 from tinyaot.record import Record
@@ -31,14 +32,14 @@ def load(program: str, *, backend: str = "auto", budget: int | float | None = No
     """The Record of what `program` names. Raises UsageError, ProgramError or a TinyaotError."""
     from tinyaot.models import BUILTIN  # brings nn, optim and data along
 
-    options = {"backend": backend, "memory_budget": budget}
+    options: dict[str, Any] = {"backend": backend, "memory_budget": budget}
     if program in BUILTIN:
         training = BUILTIN[program]()
         return ta.compile(training.step, **options).explain(*training.batch(0))
     file, colon, name = program.rpartition(":")
     if colon and file.endswith(".py"):
         function, arguments = from_file(Path(file), name)
-        compiled = function if hasattr(function, "explain") else ta.compile(function, **options)
+        compiled = function if isinstance(function, Compiled) else ta.compile(function, **options)
         try:
             return compiled.explain(*arguments)
         except TinyaotError:

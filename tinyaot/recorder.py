@@ -111,9 +111,7 @@ class Recorder:
 
     # ---- views ----------------------------------------------------------------------------------
 
-    def view(
-        self, primitive: Primitive, base: Tensor, attrs: dict[str, Any], data: Any
-    ) -> Tensor:
+    def view(self, primitive: Primitive, base: Tensor, attrs: dict[str, Any], data: Any) -> Tensor:
         """A tensor on the base's bytes. Of a tensor that requires grad, `no_grad` cuts it off."""
         out = Tensor.__new__(Tensor)
         out._data = data
@@ -154,7 +152,7 @@ class Recorder:
                 f"in-place: a {src.dtype.name} result cannot be written to a {dst.dtype.name} "
                 f"tensor; cast one first"
             )
-        if overlaps_itself(dst._geometry):
+        if not dst.is_contiguous() and overlaps_itself(dst._geometry):
             raise MutationError(
                 f"in-place: several elements of this {dst.shape} view are one in memory (it was "
                 f"expanded); clone() it before writing"

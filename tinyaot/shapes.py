@@ -299,9 +299,7 @@ def slice_sizes(starts: Shape, stops: Shape, steps: Shape) -> Shape:
 
 
 def permute_geometry(g: Geometry, perm: Shape) -> Geometry:
-    return Geometry(
-        tuple(g.shape[p] for p in perm), tuple(g.strides[p] for p in perm), g.offset
-    )
+    return Geometry(tuple(g.shape[p] for p in perm), tuple(g.strides[p] for p in perm), g.offset)
 
 
 def broadcast_geometry(g: Geometry, shape: Shape) -> Geometry:
@@ -364,9 +362,7 @@ def reshape_geometry(g: Geometry, shape: Shape) -> Geometry | None:
 def overlaps_itself(g: Geometry) -> bool:
     """Whether two indices may name one element: exact for views made by slicing, permuting,
     reshaping, expanding and diagonals (strides nest, sorted by size); never False wrongly."""
-    axes = sorted(
-        (abs(st), n) for n, st in zip(g.shape, g.strides, strict=True) if n > 1
-    )
+    axes = sorted((abs(st), n) for n, st in zip(g.shape, g.strides, strict=True) if n > 1)
     if 0 in g.shape:
         return False
     reach = 0

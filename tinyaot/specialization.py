@@ -25,7 +25,7 @@ from tinyaot.shapes import TensorType, numpy_to_dtype
 from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import TapeNode
 from tinyaot.tensor import NOT_KEPT, Edge, SavedHandle, Tensor, base_of
-from tinyaot.tree import leaves
+from tinyaot.tree import leaves, structure
 
 
 class Executable(Protocol):
@@ -109,6 +109,7 @@ class Specialization:
         self.executable = executable
         self.record = record
         self.grad_mode = mode.grad_enabled
+        self.structure = structure((args, kwargs))
         self.statics = [x for _, x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self.guards: dict[int, TensorGuard] = {
             i: TensorGuard(lifted.source)
@@ -141,11 +142,11 @@ class Specialization:
         captured = self.captured
         if mode.grad_enabled != self.grad_mode:
             return "grad mode changed"
+        if structure((args, kwargs)) != self.structure:
+            return "arguments of another structure"
         flat = [x for _, x in leaves((args, kwargs))]
         tensors = [x for x in flat if isinstance(x, Tensor)]
         statics = [x for x in flat if not isinstance(x, Tensor)]
-        if len(tensors) != len(captured.arguments) or len(statics) != len(self.statics):
-            return "other arguments"
         for now, then in zip(statics, self.statics, strict=True):
             if now is not then and not (isinstance(then, SCALARS) and same_scalar(now, then)):
                 return f"an argument changed from {then!r} to {now!r}"
@@ -164,7 +165,9 @@ class Specialization:
         for position, slot in captured.slots.items():
             value = slot.read()
             sources[position] = (
-                value if isinstance(value, Tensor) else sources[position]
+                value
+                if isinstance(value, Tensor)
+                else sources[position]
                 if value is getattr(sources[position], "_data", None)
                 else value
             )
@@ -194,9 +197,9 @@ class Specialization:
                 if overlapping(inputs, [i in self._written for i in self.guards]):
                     return "inputs share memory that did not"
                 self._known_apart = arrays
-        for lifted in self.captured.none_grads:
-            if lifted._grad is not None:
-                return "a .grad that was None is set"
+        for position in self.captured.none_grads:
+            if sources[position]._grad is not None:
+                return f"{self.captured.inputs[position].name}.grad is not None any more"
         return None
 
     # ---- a call ---------------------------------------------------------------------------------
@@ -267,8 +270,20 @@ class Specialization:
 
     def _finish(self, sources: list[Any], tensors: list[Tensor], outputs: list[Tensor]) -> Any:
         captured = self.captured
+        for index in captured.leaves:
+            outputs[index].requires_grad_()
         given = {"input": sources, "argument": tensors, "output": outputs}
-        results = [self._result(r, given[r.kind]) for r in captured.results]
+        results: dict[int, Tensor] = {}
+
+        def make(index: int) -> Tensor:
+            if index not in results:
+                r = captured.results[index]
+                source = make(r.index) if r.kind == "result" else given[r.kind][r.index]
+                results[index] = self._result(r, source)
+            return results[index]
+
+        for index in range(len(captured.results)):
+            make(index)
         for slot, index in captured.rebinds:
             slot.write(results[index])
         for position, kept in captured.grads:
@@ -281,12 +296,12 @@ class Specialization:
                 tensor._grad = results[kept]
         return _fill(captured.tree, results)
 
-    def _result(self, result: Result, given: Sequence[Any]) -> Tensor:
-        tensor: Tensor = given[result.index]
+    def _result(self, result: Result, tensor: Tensor) -> Tensor:
         if result.freed and _eager().edge(tensor) is None:
             tensor._history.edge = (FreedNode(()), 0)
             tensor._history.requires_grad = True
-        return replay(tensor, result.views)
+        made = replay(tensor, result.views)
+        return made.requires_grad_() if result.leaf else made
 
 
 def _save(tensor: Tensor, array: np.ndarray) -> SavedHandle:
@@ -303,7 +318,7 @@ def _save_shared(array: np.ndarray, outputs: list[Tensor]) -> Any:
     return array
 
 
-def _fill(tree: Any, results: list[Tensor]) -> Any:
+def _fill(tree: Any, results: dict[int, Tensor]) -> Any:
     """The returned containers, with tensors in them."""
     if isinstance(tree, Ref):
         return results[tree.index]
@@ -325,7 +340,7 @@ class CompiledNode(TapeNode):
     def __init__(
         self, specialization: Specialization, edges: Sequence[Edge], kept: list[Any]
     ) -> None:
-        super().__init__(edges, saves=True)
+        super().__init__(edges, saves=specialization.captured.saves)
         self.specialization = specialization
         self.kept = kept  # what the backward takes: inputs it reads, then saved values
         self.types: list[TensorType] = []  # of the cotangents
@@ -351,7 +366,8 @@ class CompiledNode(TapeNode):
 
     def free(self) -> None:
         super().free()
-        self.kept = []
+        if self.saves:
+            self.kept = []
 
 
 class FreedNode(TapeNode):

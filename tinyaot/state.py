@@ -281,7 +281,9 @@ def _is_user_module(module: types.ModuleType) -> bool:
 
 def _is_opaque(value: Any) -> bool:
     """Objects that are guarded by identity, and not looked into."""
-    if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, np.dtype, np.random.Generator)):
+    if isinstance(
+        value, (types.ModuleType, types.BuiltinFunctionType, np.dtype, np.random.Generator)
+    ):
         return True
     root = (type(value).__module__ or "").split(".")[0]
     if isinstance(value, (list, tuple, dict, types.FunctionType, types.MethodType)):

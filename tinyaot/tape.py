@@ -54,7 +54,10 @@ class _GradMode:
         mode.grad_enabled = self.enabled
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         mode.grad_enabled = self.stack.pop()
 
@@ -116,7 +119,7 @@ class Unread:
 
 
 Reads = tuple[tuple[int, ...], bool]
-_reads: dict[tuple[Primitive, tuple[bool, ...]], Reads] = {}
+_reads: dict[tuple[Primitive, Any, tuple[bool, ...]], Reads] = {}
 
 
 def rule_reads(
@@ -128,9 +131,11 @@ def rule_reads(
     """Which operands, and whether the result, the rules of the needed operands read.
 
     Found by writing the rules as IR once, for operands and a result of the given `types`, and
-    looking at what the live nodes use; a property of the primitive alone, so kept by its name.
+    looking at what the live nodes use; a property of the primitive (and the mode of a scatter)
+    alone, so it is found once.
     """
-    found = _reads.get((primitive, needed))
+    key = primitive, attrs.get("mode"), needed
+    found = _reads.get(key)
     if found is not None:
         return found
     operands, result = types()
@@ -147,7 +152,7 @@ def rule_reads(
     used = {v.id for n in live_nodes(builder.nodes, roots) for v in n.inputs}
     used |= {v.id for v in roots}
     found = tuple(i for i in range(len(operands)) if i in used), y.value.id in used
-    _reads[primitive, needed] = found
+    _reads[key] = found
     return found
 
 
@@ -167,7 +172,9 @@ class TapeNode:
         self.outputs = outputs
         self.freed = False
         self.seq = next(_sequence)
-        self.retained: dict[int, weakref.ref[Tensor]] | None = None  # non-leaf tensors that keep their gradient
+        self.retained: dict[int, weakref.ref[Tensor]] | None = (
+            None  # non-leaf tensors that keep their gradient
+        )
 
     def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         """The cotangent of each operand (None where its edge is None or nothing flows)."""

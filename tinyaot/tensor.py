@@ -227,7 +227,10 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
-        return self._geometry.is_contiguous
+        data = self._data
+        if isinstance(data, np.ndarray):
+            return data.flags.c_contiguous
+        return data.geometry.is_contiguous  # type: ignore[no-any-return]
 
     # ---- autograd -------------------------------------------------------------------------------
 
@@ -339,7 +342,9 @@ class Tensor:
     def __bool__(self) -> bool:
         array = self._concrete("bool()")
         if array.size != 1:
-            raise ShapeError(f"bool: a tensor of shape {self.shape} has no truth; use any() or all()")
+            raise ShapeError(
+                f"bool: a tensor of shape {self.shape} has no truth; use any() or all()"
+            )
         return bool(array)
 
     def __float__(self) -> float:
@@ -427,5 +432,3 @@ def from_numpy(array: np.ndarray) -> Tensor:
     tensor = Tensor(array)
     tensor._history.storage = Storage(foreign=True)
     return tensor
-
-

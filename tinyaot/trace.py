@@ -123,7 +123,7 @@ class TraceEngine(Recorder):
         self._hypers: dict[tuple[int, str], Tensor] = {}
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
-        self.none_grads: list[Tensor] = []  # tensors whose `.grad` was read, and was None
+        self.none_grads: list[Lifted] = []  # inputs whose `.grad` was read, and was None
         self.has_grad = False
         self.closed = False
 
@@ -287,8 +287,24 @@ class TraceEngine(Recorder):
         out = Tensor(Traced(self, value, data.geometry, data.root, path))
         return self._cut(out, tensor)
 
+    def requires_grad_(self, tensor: Tensor, value: bool) -> None:
+        tensor = self.resolve(tensor)
+        if value != (self.edge(tensor) is not None):
+            self._refuse_lifted(tensor, "requires_grad_()")
+        super().requires_grad_(tensor, value)
+
+    def _refuse_lifted(self, tensor: Tensor, what: str) -> None:
+        """An input's own autograd state belongs to the caller, and no program can change it."""
+        if any(x.shadow is tensor for x in self.lifted):
+            raise TraceError(
+                f"{what} inside a compiled function of a tensor from outside it: do it outside, or "
+                f"on a detach() of it"
+            )
+
     def detach_(self, tensor: Tensor) -> None:
         tensor = self.resolve(tensor)
+        if self.edge(tensor) is not None:
+            self._refuse_lifted(tensor, "detach_()")
         detached = self.detach(tensor)
         super().detach_(tensor)
         tensor._data = detached._data
@@ -326,7 +342,7 @@ class TraceEngine(Recorder):
                 "keep_grads=True, or call zero_grad() first"
             )
         if outside is None:
-            self.none_grads.append(lifted.source)
+            self.none_grads.append(lifted)
             return None
         return self.resolve(outside)
 

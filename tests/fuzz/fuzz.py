@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.compare import Difference, compare, finite_differences
-from tests.fuzz.generate import generate
+from tests.fuzz.generate import Unexpected, generate
 from tests.fuzz.program import Program
 from tests.fuzz.shrink import shrink
 
@@ -19,7 +19,11 @@ def fuzz_one(
     seed: int, backend: str = "numpy", stages: bool = False, seconds: float = 30.0
 ) -> tuple[str, tuple[Program, Difference] | None]:
     """The verdict on a seed's program, and the shrunk program with its difference, if any."""
-    program = generate(seed, backend)
+    try:
+        program = generate(seed, backend)
+    except Unexpected as error:
+        text, inner = error.args
+        return "differ", (Program(body=(text,), seed=seed), Difference(f"eager raises {inner!r}"))
     found = examine(program, stages)
     if not isinstance(found, Difference):
         return found or "agree", None
@@ -37,5 +41,4 @@ def fuzz_one(
 def report(program: Program, difference: Difference) -> str:
     """The program to paste, with what is wrong about it."""
     detail = "\n".join(f"# {line}" for line in difference.detail.splitlines()[:14])
-    return (f"# ---- seed {program.seed}: {difference.kind}\n{detail}\n"
-            f"{program.text(True, '')}")
+    return f"# ---- seed {program.seed}: {difference.kind}\n{detail}\n{program.text(True, '')}"

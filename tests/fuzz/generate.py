@@ -18,6 +18,10 @@ PARTITIONS = ("min_cut", "save_all", "recompute_all")
 LIMIT, LARGEST = 200, 1e3  # elements, absolute values
 
 
+class Unexpected(Exception):
+    """Eager raised what is no TinyaotError: `text`, `error`."""
+
+
 def generate(seed: int, backend: str = "numpy") -> Program:
     """The program of a seed, always the same."""
     with np.errstate(all="ignore"):
@@ -58,8 +62,11 @@ class Generator:
         return eval(text, self.space)
 
     def pick(self, wanted: Callable[[Any], Any] = lambda t: True) -> str | None:
-        fits = [n for n in self.names
-                if isinstance(self.space.get(n), ta.Tensor) and wanted(self.space[n])]
+        fits = [
+            n
+            for n in self.names
+            if isinstance(self.space.get(n), ta.Tensor) and wanted(self.space[n])
+        ]
         if not fits:
             return None
         at = len(fits) - 1 - int(abs(self.rng.gauss(0, 0.4 * len(fits))))
@@ -70,9 +77,13 @@ class Generator:
 
     def fitting(self, x: str) -> str | None:
         shape = self.tensor(x).shape
-        return self.pick(lambda t: s.broadcasts(t.shape, shape) or s.broadcasts(shape, t.shape)
-                         if not self.smooth else t.dtype.is_floating
-                         and s.broadcasts(t.shape, shape))
+        return self.pick(
+            lambda t: (
+                s.broadcasts(t.shape, shape) or s.broadcasts(shape, t.shape)
+                if not self.smooth
+                else t.dtype.is_floating and s.broadcasts(t.shape, shape)
+            )
+        )
 
     # ---- running a statement as it is written ----
 
@@ -85,8 +96,12 @@ class Generator:
             self.space.clear()
             self.space.update(before)
             return False
+        except IndexError:  # of the tuple that unbind or split gave
+            self.space.clear()
+            self.space.update(before)
+            return False
         except Exception as error:
-            raise RuntimeError(f"seed {self.seed}: {text!r} in eager") from error
+            raise Unexpected(text, error) from error
         new = [n for n, v in self.space.items() if before.get(n) is not v and n[0] == "v"]
         if any(not self.is_fine(self.space[n]) for n in new):
             self.space.clear()
@@ -125,9 +140,18 @@ class Generator:
             options["memory_budget"] = self.one_of((0.0, 0.5))
         if self.step and self.chance(0.7):
             options["keep_grads"] = True
-        program = Program(tuple(setup), tuple(parameters), tuple(body), returns, form, (), options,
-                          self.smooth, self.step or any("ta.grad" in x or "backward" in x for x in
-                                                        map(str, body)), self.seed)
+        program = Program(
+            tuple(setup),
+            tuple(parameters),
+            tuple(body),
+            returns,
+            form,
+            (),
+            options,
+            self.smooth,
+            self.step or any("ta.grad" in x or "backward" in x for x in map(str, body)),
+            self.seed,
+        )
         return program.with_section("caller", tuple(self.caller(arguments)))
 
     def array(self, shape: tuple[int, ...], dtype: str) -> str:
@@ -136,8 +160,9 @@ class Generator:
         elif dtype == "int64":
             values = np.array([self.rng.randint(0, 2) for _ in range(int(np.prod(shape)))], int)
         else:
-            values = np.array([round(self.rng.uniform(-1.5, 1.5), 2) for _ in
-                               range(int(np.prod(shape)))], float)
+            values = np.array(
+                [round(self.rng.uniform(-1.5, 1.5), 2) for _ in range(int(np.prod(shape)))], float
+            )
         if 0 in shape:
             return f"ta.zeros({shape}, dtype=ta.{dtype})"
         return f"ta.tensor({values.reshape(shape).tolist()}, dtype=ta.{dtype})"
@@ -148,8 +173,11 @@ class Generator:
         for i in range(self.rng.randint(1, 3)):
             if self.chance(0.5):
                 shape = self.one_of(SHAPES)
-            dtype = "float64" if self.smooth else self.weighted(
-                (("float32", 10), ("float64", 2), ("int64", 1), ("bool", 1)))
+            dtype = (
+                "float64"
+                if self.smooth
+                else self.weighted((("float32", 10), ("float64", 2), ("int64", 1), ("bool", 1)))
+            )
             grad = ".requires_grad_()" if dtype[0] == "f" and self.chance(0.85) else ""
             if self.smooth:
                 grad = ".requires_grad_()"
@@ -313,8 +341,13 @@ class Generator:
             m = self.pick_float(lambda t: t.ndim == 2 and t.shape[1] == 3 and t.shape[0] > 0)
             choices += [f"{v} = m({m})"] * 6 if m else []
         if self.step:
-            choices += [f"({x} * {x}).sum().backward()", f"{v} = {x}.grad", f"{x}.retain_grad()",
-                        f"({x} * {y}).sum().backward(retain_graph=True)", f"{x}.grad = None"]
+            choices += [
+                f"({x} * {x}).sum().backward()",
+                f"{v} = {x}.grad",
+                f"{x}.retain_grad()",
+                f"({x} * {y}).sum().backward(retain_graph=True)",
+                f"{x}.grad = None",
+            ]
         return self.one_of(choices)
 
     def training(self) -> list[Statement]:
@@ -326,7 +359,10 @@ class Generator:
             y = self.pick_float() or "w"
             text = f"y = {y} * w" if self.chance(0.5) else f"y = ta.sin(w) + {y}.sum()"
         x = self.pick_float()
-        for text in (text, f"l = (y * y).mean(){f' + {x}.sum()' if x and self.chance(0.4) else ''}"):
+        for text in (
+            text,
+            f"l = (y * y).mean(){f' + {x}.sum()' if x and self.chance(0.4) else ''}",
+        ):
             if not self.run(text):
                 text = text[0] + (" = w * 1" if "w" in self.space else " = ta.ones(1)")
                 if text[0] == "l":
@@ -392,9 +428,12 @@ class Generator:
                 found.append("o.lr = 0.05")
             elif roll < 0.96:
                 leaf = self.one_of([n for n in inputs if n[0] == "x"])
-                found.append(f"g = ta.grad(total(r0), [{leaf}], allow_unused=True) "
-                             f"if {leaf}.requires_grad and total(r0) is not 0 else None"
-                             .replace("total(r0) is not 0", "isinstance(total(r0), ta.Tensor)"))
+                found.append(
+                    f"g = ta.grad(total(r0), [{leaf}], allow_unused=True) "
+                    f"if {leaf}.requires_grad and total(r0) is not 0 else None".replace(
+                        "total(r0) is not 0", "isinstance(total(r0), ta.Tensor)"
+                    )
+                )
             elif "m" in self.space:
                 found.append("m.eval()")
         last = [n.split(" ")[0] for n in map(str, found) if n[0] == "r"]
@@ -414,10 +453,16 @@ class Generator:
         """Write to an output: who else sees it?"""
         i = self.rng.randrange(3)
         block = Block("with ta.no_grad():", ("t.add_(1)",))
-        return Block(f"for t in tensors({result})[{i}:{i + 1}]:",
-                     (Block("if not np.shares_memory(t.numpy(), np.zeros(1)) and t.size and 0 not in"
-                            " [s for s, n in zip(t.numpy().strides, t.shape) if n > 1]:",
-                            (block,)),))
+        return Block(
+            f"for t in tensors({result})[{i}:{i + 1}]:",
+            (
+                Block(
+                    "if not np.shares_memory(t.numpy(), np.zeros(1)) and t.size and 0 not in"
+                    " [s for s, n in zip(t.numpy().strides, t.shape) if n > 1]:",
+                    (block,),
+                ),
+            ),
+        )
 
 
 @contextmanager
@@ -425,7 +470,16 @@ def nothing() -> Iterator[None]:
     yield
 
 
-MODULES = ("ta.nn.ReLU()", "ta.nn.Dropout(0.5)", "ta.nn.GELU()", "ta.nn.LayerNorm(2)",
-           "ta.nn.Linear(2, 3)")
-OPTIMIZERS = ("ta.optim.SGD({}, lr=0.1)", "ta.optim.SGD({}, lr=0.1, momentum=0.9)",
-              "ta.optim.Adam({}, lr=0.1)", "ta.optim.AdamW({}, lr=0.05, weight_decay=0.1)")
+MODULES = (
+    "ta.nn.ReLU()",
+    "ta.nn.Dropout(0.5)",
+    "ta.nn.GELU()",
+    "ta.nn.LayerNorm(2)",
+    "ta.nn.Linear(2, 3)",
+)
+OPTIMIZERS = (
+    "ta.optim.SGD({}, lr=0.1)",
+    "ta.optim.SGD({}, lr=0.1, momentum=0.9)",
+    "ta.optim.Adam({}, lr=0.1)",
+    "ta.optim.AdamW({}, lr=0.05, weight_decay=0.1)",
+)

@@ -36,13 +36,23 @@ def candidates(program: Program) -> Iterator[Program]:
     if program.form not in ("({})", "{}"):
         yield replace(program, form="({})")
     if len(program.options) > 2 or program.options.get("partition") != "min_cut":
-        yield replace(program, options={k: v for k, v in program.options.items()
-                                        if k == "backend" or k == "keep_grads"})
+        yield replace(
+            program,
+            options={
+                k: v for k, v in program.options.items() if k == "backend" or k == "keep_grads"
+            },
+        )
     for i, name in enumerate(program.parameters):
-        if not re.search(rf"\b{name}\b", program.text(False).replace(f"def f({', '.join(program.parameters)})", "")):
+        if not re.search(
+            rf"\b{name}\b",
+            program.text(False).replace(f"def f({', '.join(program.parameters)})", ""),
+        ):
             caller = tuple(_drop_argument(s, i) for s in program.caller)
-            yield replace(program, caller=caller,
-                          parameters=(*program.parameters[:i], *program.parameters[i + 1 :]))
+            yield replace(
+                program,
+                caller=caller,
+                parameters=(*program.parameters[:i], *program.parameters[i + 1 :]),
+            )
     for simpler in simplified(program.body):
         yield program.with_section("body", simpler)
 

@@ -37,18 +37,59 @@ def axes(g: G, name: str) -> str:
 
 # ---- expressions --------------------------------------------------------------------------------
 
-SMOOTH = ("ta.sin({})", "ta.cos({})", "ta.tanh({})", "ta.sigmoid({})", "ta.exp({} * 0.5)", "-{}",
-          "ta.square({})", "ta.erf({})", "ta.log(ta.square({}) + 1.5)", "F.gelu({})", "F.silu({})",
-          "ta.sqrt(ta.square({}) + 0.5)", "F.softplus({})", "{} * 1", "{}.clone()", "{} ** 3",
-          "F.gelu({}, approximate='tanh')", "ta.reciprocal(ta.square({}) + 1.0)", "{} ** 2",
-          "ta.rsqrt(ta.square({}) + 1.0)", "ta.log1p(ta.square({}))", "ta.expm1({} * 0.5)",
-          "{}.contiguous()")
-ROUGH = ("ta.abs({})", "ta.relu({})", "ta.sign({})", "ta.floor({})", "{}.clamp(-0.5, 0.5)",
-         "{}.clamp(min=0.1)", "ta.round({})", "{}.long()", "{}.double()", "{}.float()",
-         "{}.detach()", "ta.isnan({})", "ta.zeros_like({})", "ta.ones_like({})", "{}.to(ta.bool)",
-         "ta.logical_not({})", "ta.sqrt(ta.abs({}))", "{}.half()", "{}.to(ta.bfloat16)")
-RANDOM = ("F.dropout({}, 0.5)", "F.dropout({}, 0.25)", "ta.rand_like({})", "ta.randn_like({})",
-          "{} * ta.bernoulli(ta.full_like({}, 0.5))")
+SMOOTH = (
+    "ta.sin({})",
+    "ta.cos({})",
+    "ta.tanh({})",
+    "ta.sigmoid({})",
+    "ta.exp({} * 0.5)",
+    "-{}",
+    "ta.square({})",
+    "ta.erf({})",
+    "ta.log(ta.square({}) + 1.5)",
+    "F.gelu({})",
+    "F.silu({})",
+    "ta.sqrt(ta.square({}) + 0.5)",
+    "F.softplus({})",
+    "{} * 1",
+    "{}.clone()",
+    "{} ** 3",
+    "F.gelu({}, approximate='tanh')",
+    "ta.reciprocal(ta.square({}) + 1.0)",
+    "{} ** 2",
+    "ta.rsqrt(ta.square({}) + 1.0)",
+    "ta.log1p(ta.square({}))",
+    "ta.expm1({} * 0.5)",
+    "{}.contiguous()",
+)
+ROUGH = (
+    "ta.abs({})",
+    "ta.relu({})",
+    "ta.sign({})",
+    "ta.floor({})",
+    "{}.clamp(-0.5, 0.5)",
+    "{}.clamp(min=0.1)",
+    "ta.round({})",
+    "{}.long()",
+    "{}.double()",
+    "{}.float()",
+    "{}.detach()",
+    "ta.isnan({})",
+    "ta.zeros_like({})",
+    "ta.ones_like({})",
+    "{}.to(ta.bool)",
+    "ta.logical_not({})",
+    "ta.sqrt(ta.abs({}))",
+    "{}.half()",
+    "{}.to(ta.bfloat16)",
+)
+RANDOM = (
+    "F.dropout({}, 0.5)",
+    "F.dropout({}, 0.25)",
+    "ta.rand_like({})",
+    "ta.randn_like({})",
+    "{} * ta.bernoulli(ta.full_like({}, 0.5))",
+)
 
 
 def unary(g: G) -> str | None:
@@ -67,14 +108,38 @@ def binary(g: G) -> str | None:
     if g.chance(0.3):
         x, y = y, x
     if g.smooth:
-        return g.one_of(("{} + {}", "{} * {}", "{} - {}", "{} / ({} * {} + 1.0)")).replace(
-            "{}", x, 1).replace("{}", y)
-    form = g.one_of(("{} + {}", "{} * {}", "{} - {}", "ta.maximum({}, {})", "ta.minimum({}, {})",
-                     "{} / ({} + 2.5)", "ta.atan2({}, {})", "{} < {}", "{} == {}", "{} >= {}",
-                     "ta.where({0} > 0.1, {0}, {1})", "ta.lerp({}, {}, 0.3)", "{} % ({} + 2.5)",
-                     "ta.where({0} < {1}, {1}, 0.5)", "ta.logical_and({}, {})", "{} // ({} + 3.5)",
-                     "ta.masked_fill({0}, {1} > 0, 0.25)", "ta.add({}, {}, alpha=2)",
-                     "ta.sub({}, {}, alpha=0.5)", "{} + {}", "{} * {}", "{} - {}", "{} * {}"))
+        return (
+            g.one_of(("{} + {}", "{} * {}", "{} - {}", "{} / ({} * {} + 1.0)"))
+            .replace("{}", x, 1)
+            .replace("{}", y)
+        )
+    form = g.one_of(
+        (
+            "{} + {}",
+            "{} * {}",
+            "{} - {}",
+            "ta.maximum({}, {})",
+            "ta.minimum({}, {})",
+            "{} / ({} + 2.5)",
+            "ta.atan2({}, {})",
+            "{} < {}",
+            "{} == {}",
+            "{} >= {}",
+            "ta.where({0} > 0.1, {0}, {1})",
+            "ta.lerp({}, {}, 0.3)",
+            "{} % ({} + 2.5)",
+            "ta.where({0} < {1}, {1}, 0.5)",
+            "ta.logical_and({}, {})",
+            "{} // ({} + 3.5)",
+            "ta.masked_fill({0}, {1} > 0, 0.25)",
+            "ta.add({}, {}, alpha=2)",
+            "ta.sub({}, {}, alpha=0.5)",
+            "{} + {}",
+            "{} * {}",
+            "{} - {}",
+            "{} * {}",
+        )
+    )
     return form.format(x, y)
 
 
@@ -83,16 +148,36 @@ def reduce(g: G) -> str | None:
     if not x:
         return None
     dims, one = axes(g, x), axis(g, x)
-    smooth = (f"{x}.sum({dims[2:]})", f"{x}.mean({dims[2:]})", f"ta.logsumexp({x}{dims})",
-              f"ta.cumsum({x}, {one})", f"ta.softmax({x}, dim={one})", f"ta.prod({x}{dims})",
-              f"ta.var({x}{dims})", f"F.log_softmax({x}, dim={one})", f"ta.cumprod({x}, {one})",
-              f"F.layer_norm({x}, {x}.shape[-1:])", f"F.rms_norm({x}, {x}.shape[-1:])",
-              f"ta.sqrt(ta.var({x}{dims}) + 0.5)", f"{x}.sum({dims[2:]})")
-    rough = (f"ta.amax({x}{dims})", f"ta.amin({x}{dims})", f"ta.max({x}, dim={one})[0]",
-             f"ta.argmax({x}, dim={one})", f"ta.any({x} > 0{dims})", f"ta.all({x} < 1{dims})",
-             f"ta.std({x}{dims})", f"ta.norm({x}{dims.replace(', dim', ', dim')})", f"ta.max({x})",
-             f"ta.sort({x}, {one})[0]", f"ta.topk({x}, 1, {one})[0]", f"ta.argsort({x}, {one})",
-             f"ta.min({x}, dim={one})[1]")
+    smooth = (
+        f"{x}.sum({dims[2:]})",
+        f"{x}.mean({dims[2:]})",
+        f"ta.logsumexp({x}{dims})",
+        f"ta.cumsum({x}, {one})",
+        f"ta.softmax({x}, dim={one})",
+        f"ta.prod({x}{dims})",
+        f"ta.var({x}{dims})",
+        f"F.log_softmax({x}, dim={one})",
+        f"ta.cumprod({x}, {one})",
+        f"F.layer_norm({x}, {x}.shape[-1:])",
+        f"F.rms_norm({x}, {x}.shape[-1:])",
+        f"ta.sqrt(ta.var({x}{dims}) + 0.5)",
+        f"{x}.sum({dims[2:]})",
+    )
+    rough = (
+        f"ta.amax({x}{dims})",
+        f"ta.amin({x}{dims})",
+        f"ta.max({x}, dim={one})[0]",
+        f"ta.argmax({x}, dim={one})",
+        f"ta.any({x} > 0{dims})",
+        f"ta.all({x} < 1{dims})",
+        f"ta.std({x}{dims})",
+        f"ta.norm({x}{dims.replace(', dim', ', dim')})",
+        f"ta.max({x})",
+        f"ta.sort({x}, {one})[0]",
+        f"ta.topk({x}, 1, {one})[0]",
+        f"ta.argsort({x}, {one})",
+        f"ta.min({x}, dim={one})[1]",
+    )
     return g.one_of(smooth if g.smooth or g.chance(0.6) else rough)
 
 
@@ -104,14 +189,36 @@ def product(g: G) -> str | None:
     y = g.pick_float(lambda t: t.ndim >= 1 and t.shape[-1] == n and t.dtype is g.tensor(x).dtype)
     y = y or x
     if g.tensor(x).ndim == g.tensor(y).ndim == 2:
-        return g.one_of((f"{x} @ {y}.T", f"ta.einsum('ij,kj->ik', {x}, {y})", f"F.linear({x}, {y})",
-                         f"ta.einsum('ij,kj->ki', {x}, {y})", f"({y} @ {x}.T).T", f"{x}.T @ {x}",
-                         f"F.scaled_dot_product_attention({x}, {y}, {y})", f"{x} @ {y}.mT"))
+        return g.one_of(
+            (
+                f"{x} @ {y}.T",
+                f"ta.einsum('ij,kj->ik', {x}, {y})",
+                f"F.linear({x}, {y})",
+                f"ta.einsum('ij,kj->ki', {x}, {y})",
+                f"({y} @ {x}.T).T",
+                f"{x}.T @ {x}",
+                f"F.scaled_dot_product_attention({x}, {y}, {y})",
+                f"{x} @ {y}.mT",
+            )
+        )
     if g.tensor(x).ndim == g.tensor(y).ndim == 1:
-        return g.one_of((f"{x} @ {y}", f"ta.outer({x}, {y})", f"ta.dot({x}, {y})",
-                         f"ta.einsum('i,j->ji', {x}, {y})"))
-    return g.one_of((f"{x} @ {y}.mT", f"ta.einsum('...i,...i->...', {x}, {y})", f"{x} @ {y}",
-                     f"F.linear({x}, {y})", f"ta.matmul({x}, {y}.transpose(-1, -2))"))
+        return g.one_of(
+            (
+                f"{x} @ {y}",
+                f"ta.outer({x}, {y})",
+                f"ta.dot({x}, {y})",
+                f"ta.einsum('i,j->ji', {x}, {y})",
+            )
+        )
+    return g.one_of(
+        (
+            f"{x} @ {y}.mT",
+            f"ta.einsum('...i,...i->...', {x}, {y})",
+            f"{x} @ {y}",
+            f"F.linear({x}, {y})",
+            f"ta.matmul({x}, {y}.transpose(-1, -2))",
+        )
+    )
 
 
 def loss(g: G) -> str | None:
@@ -121,11 +228,17 @@ def loss(g: G) -> str | None:
         return y and g.one_of((f"F.mse_loss({y}, {y} * 0.5)", f"({y} * {y}).mean()"))
     rows, classes = g.tensor(x).shape
     labels = [g.rng.randrange(classes) for _ in range(rows)]
-    return g.one_of((f"F.cross_entropy({x}, ta.tensor({labels}))", f"({x} * {x}).mean()",
-                     f"F.nll_loss(F.log_softmax({x}, 1), ta.tensor({labels}))",
-                     f"F.cross_entropy({x}, ta.tensor({labels}), label_smoothing=0.1)",
-                     f"F.binary_cross_entropy_with_logits({x}, ta.sigmoid({x}.detach()))"
-                     if not g.smooth else f"({x} ** 2).sum()"))
+    return g.one_of(
+        (
+            f"F.cross_entropy({x}, ta.tensor({labels}))",
+            f"({x} * {x}).mean()",
+            f"F.nll_loss(F.log_softmax({x}, 1), ta.tensor({labels}))",
+            f"F.cross_entropy({x}, ta.tensor({labels}), label_smoothing=0.1)",
+            f"F.binary_cross_entropy_with_logits({x}, ta.sigmoid({x}.detach()))"
+            if not g.smooth
+            else f"({x} ** 2).sum()",
+        )
+    )
 
 
 def join(g: G) -> str | None:
@@ -136,11 +249,21 @@ def join(g: G) -> str | None:
     y = g.pick(lambda u: u.shape == t.shape and (u.dtype is t.dtype or g.chance(0.2))) or x
     one = axis(g, x)
     d = g.rng.randint(-1, 1)
-    return g.one_of((f"ta.cat([{x}, {y}], dim={one})", f"ta.stack([{x}, {y}], dim={one})",
-                     f"ta.stack([{x}, {y}])", f"ta.flip({x}, {one})", f"ta.roll({x}, {d}, {one})",
-                     f"ta.repeat({x}, *[2] * {x}.ndim)", f"ta.tril({x}, {d})", f"ta.triu({x}, {d})",
-                     f"F.pad({x}, (1, 0))", f"ta.pad({x}, (-1, 2), value=0.5)",
-                     f"ta.cat([{x}[:1], {y}], dim=0)"))
+    return g.one_of(
+        (
+            f"ta.cat([{x}, {y}], dim={one})",
+            f"ta.stack([{x}, {y}], dim={one})",
+            f"ta.stack([{x}, {y}])",
+            f"ta.flip({x}, {one})",
+            f"ta.roll({x}, {d}, {one})",
+            f"ta.repeat({x}, *[2] * {x}.ndim)",
+            f"ta.tril({x}, {d})",
+            f"ta.triu({x}, {d})",
+            f"F.pad({x}, (1, 0))",
+            f"ta.pad({x}, (-1, 2), value=0.5)",
+            f"ta.cat([{x}[:1], {y}], dim=0)",
+        )
+    )
 
 
 # ---- views --------------------------------------------------------------------------------------
@@ -237,10 +360,16 @@ def gather(g: G) -> str | None:
         return None
     n = g.tensor(x).shape[0]
     picked = [g.rng.randrange(n) for _ in range(3)]
-    return g.one_of((f"{x}[{index}]", f"{x}[{index}]", f"ta.index_select({x}, 0, ta.tensor({picked}))",
-                     f"F.embedding(ta.tensor({picked}), {x})",
-                     f"ta.take_along_dim({x}, ta.argsort({x}, 0), 0)",
-                     f"ta.gather({x}, 0, ta.zeros_like({x}, dtype=ta.int64))"))
+    return g.one_of(
+        (
+            f"{x}[{index}]",
+            f"{x}[{index}]",
+            f"ta.index_select({x}, 0, ta.tensor({picked}))",
+            f"F.embedding(ta.tensor({picked}), {x})",
+            f"ta.take_along_dim({x}, ta.argsort({x}, 0), 0)",
+            f"ta.gather({x}, 0, ta.zeros_like({x}, dtype=ta.int64))",
+        )
+    )
 
 
 # ---- writes -------------------------------------------------------------------------------------
@@ -265,13 +394,33 @@ def write(g: G) -> str | None:
         target = f"{view_of(g, x)}"
         y = number(g)
     if g.smooth:
-        return g.one_of((f"{target}.add_({y})", f"{target}.mul_({y})", f"{target}.copy_({y})",
-                         f"{target}.sub_({y})", f"{target}.tanh_()", f"{target}.fill_(0.3)"))
-    choices = [f"{target}.add_({y})", f"{target}.mul_({y})", f"{target}.copy_({y})",
-               f"{target}.sub_({y})", f"{target}.tanh_()", f"{target}.fill_(0.3)", f"{target}.zero_()",
-               f"{target}.neg_()", f"{target}.clamp_(-1, 1)", f"{target}.relu_()",
-               f"{target}.masked_fill_({x} > 0.3, 0.5)", f"{target}.add_({y})",
-               f"{target}.lerp_({y}, 0.5)", f"{target}.uniform_()", f"{target}.addcmul_({x}, {x})"]
+        return g.one_of(
+            (
+                f"{target}.add_({y})",
+                f"{target}.mul_({y})",
+                f"{target}.copy_({y})",
+                f"{target}.sub_({y})",
+                f"{target}.tanh_()",
+                f"{target}.fill_(0.3)",
+            )
+        )
+    choices = [
+        f"{target}.add_({y})",
+        f"{target}.mul_({y})",
+        f"{target}.copy_({y})",
+        f"{target}.sub_({y})",
+        f"{target}.tanh_()",
+        f"{target}.fill_(0.3)",
+        f"{target}.zero_()",
+        f"{target}.neg_()",
+        f"{target}.clamp_(-1, 1)",
+        f"{target}.relu_()",
+        f"{target}.masked_fill_({x} > 0.3, 0.5)",
+        f"{target}.add_({y})",
+        f"{target}.lerp_({y}, 0.5)",
+        f"{target}.uniform_()",
+        f"{target}.addcmul_({x}, {x})",
+    ]
     if x in g.local and target == x:
         choices += [f"{x} += {y}", f"{x} *= {y}", f"{x} -= {y}", f"{x} /= ({y} + 2.5)"] * 2
     return g.one_of(choices)
@@ -303,7 +452,13 @@ def broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 EXPRESSIONS: list[tuple[Template, int]] = [
-    (unary, 12), (binary, 14), (reduce, 8), (product, 5), (join, 4), (view, 14), (gather, 4),
+    (unary, 12),
+    (binary, 14),
+    (reduce, 8),
+    (product, 5),
+    (join, 4),
+    (view, 14),
+    (gather, 4),
     (loss, 1),
 ]
 EFFECTS: list[tuple[Template, int]] = [(write, 8), (assign, 8), (parts, 2)]

@@ -8,6 +8,7 @@ changed is what it used. And NumPy's own allocator is replaced for the time of t
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,9 @@ def run_whole(executable: Executable, given: dict[int, np.ndarray]) -> dict[int,
     for entry in ("forward", "backward") if is_joint(executable.program) else ("step",):
         arrays = [given[v.id] if v.id in given else found[v.id] for v in executable.inputs(entry)]
         results = executable.run(entry, arrays)
-        found.update((o.value.id, a) for o, a in zip(executable.outputs(entry), results, strict=True))
+        found.update(
+            (o.value.id, a) for o, a in zip(executable.outputs(entry), results, strict=True)
+        )
     return found
 
 
@@ -159,9 +162,8 @@ def _install(count: _Count) -> Any:
     pointer_in = ctypes.PYFUNCTYPE(_POINTER, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", api)
     )
-    from numpy._core import _multiarray_umath
-
-    table = ctypes.cast(pointer_in(_multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER))
+    numpy_api: Any = importlib.import_module("numpy._core._multiarray_umath")._ARRAY_API
+    table = ctypes.cast(pointer_in(numpy_api, None), ctypes.POINTER(_POINTER))
     set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
     ours = new_capsule(ctypes.addressof(handler), b"mem_handler", None)
 

@@ -6,11 +6,12 @@ list of calls on arrays that already exist. The list is a Python function whose 
 stays, the arena's views and the model's state, its globals.
 
     def step(v0, v1):
-        v7 = empty((), float32)
-        dot_5(v5, v0, v2)
-        add(v5, v3, v5)
+        v9 = empty((1,), float32)
+        matmul(v0, v2, out=v5)
+        add(v5, v3, out=v6)
         ...
-        return (v7, v2, v3)
+        add.reduce(v8, (0,), float32, v9, True)
+        return [v9, v2, v3]
 """
 
 from __future__ import annotations
@@ -225,8 +226,9 @@ class _Entry:
 
     def _dtype(self, dtype: Any) -> str:
         dtype = np.dtype(dtype)
-        self.globals[dtype.name] = dtype
-        return dtype.name
+        name: str = dtype.name
+        self.globals[name] = dtype
+        return name
 
     def _make_view(self, name: str, base: str, value: Value, g: Geometry, offset: int) -> None:
         self.globals[f"geometry_{name}"] = g
@@ -265,11 +267,12 @@ class _Entry:
             if product is not None:
                 name = product[0].__name__
                 self.globals[name] = product[0]
-                return f"{name}({', '.join(self._array(values[i], g) for i, g in product[1])})"
+                left, right, to = (self._array(values[i], g) for i, g in product[1])
+                return f"{name}({left}, {right}, out={to})"
         out, operands = self._array(result), [self._array(v) for v in node.inputs]
         if ufunc is not None and primitive.kind == "map":
             self.globals[ufunc.__name__] = ufunc
-            return f"{ufunc.__name__}({', '.join([*operands, out])})"
+            return f"{ufunc.__name__}({', '.join(operands)}, out={out})"
         if ufunc is not None and primitive.kind == "reduce" and not half:
             self.globals[ufunc.__name__] = ufunc
             dtype = self._dtype(result.type.dtype.numpy)

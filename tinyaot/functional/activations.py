@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from string import ascii_lowercase
-from typing import cast
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, ShapeError
@@ -36,7 +35,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rows = ascii_lowercase[: x.ndim - 1]
     spec = f"{rows}y,zy->{rows}z" if weight.ndim == 2 else f"{rows}y,y->{rows}"
     y = ops.dot(x, weight, spec=spec)
-    return cast(Tensor, y if bias is None else ops.add(y, bias))
+    return y if bias is None else ops.add(y, bias)
 
 
 # ---- activations --------------------------------------------------------------------------------
@@ -49,18 +48,19 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-input))."""
-    return cast(Tensor, ops.sigmoid(floating("sigmoid", input)))
+    return ops.sigmoid(floating("sigmoid", input))
 
 
 def tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent."""
-    return cast(Tensor, ops.tanh(floating("tanh", input)))
+    return ops.tanh(floating("tanh", input))
 
 
 @quietly
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), also known as swish."""
-    x = wide(need_floating("silu", input))
+    input = need_floating("silu", input)
+    x = wide(input)
     return _maybe_inplace(
         "silu_", input, to_dtype(ops.mul(x, ops.sigmoid(x)), input.dtype), inplace
     )
@@ -72,7 +72,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
     `approximate`: "none" computes it with erf, "tanh" by the cubic formula of the paper.
     """
-    x = wide(need_floating("gelu", input))
+    input = need_floating("gelu", input)
+    x = wide(input)
     half = ops.mul(x, 0.5)
     if approximate == "none":
         y = ops.mul(half, ops.add(ops.erf(ops.mul(x, math.sqrt(0.5))), 1.0))
@@ -87,7 +88,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 @quietly
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
-    x = wide(need_floating("softplus", input))
+    input = need_floating("softplus", input)
+    x = wide(input)
     scaled = x if beta == 1.0 else ops.mul(x, float(beta))
     linear_there = ops.gt(scaled, float(threshold))
     # The branch not taken must stay finite, or its derivative 0 * inf would be NaN.
@@ -105,7 +107,7 @@ def softplus_exact(x: Tensor) -> Tensor:
     """
     positive = ops.gt(x, 0.0)
     tail = ops.log1p(ops.exp(ops.where(positive, ops.neg(x), x)))
-    return cast(Tensor, ops.add(ops.where(positive, x, 0.0), tail))
+    return ops.add(ops.where(positive, x, 0.0), tail)
 
 
 def _maybe_inplace(op: str, x: Tensor, value: Tensor, inplace: bool) -> Tensor:

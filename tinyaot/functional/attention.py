@@ -7,7 +7,7 @@ and the form whose gradient needs no pass over the weights for their normalisati
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
@@ -96,9 +96,9 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
             f"{_OP}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}"
         )
     if mask.dtype.kind == "bool":
-        return cast(Tensor, ops.where(mask, scores, -math.inf))
+        return ops.where(mask, scores, -math.inf)
     if mask.dtype.is_floating:
-        return cast(Tensor, ops.add(scores, to_dtype(mask, scores.dtype)))
+        return ops.add(scores, to_dtype(mask, scores.dtype))
     raise DTypeError(f"{_OP}: attn_mask must be bool or floating, got {mask.dtype.name}")
 
 
@@ -109,7 +109,7 @@ def _batched(spec: str, a: Tensor, b: Tensor) -> Tensor:
     left, rest = spec.split(",")
     right, out = rest.split("->")
     spec = f"{letters}{left},{letters}{right}->{letters}{out}"
-    return cast(Tensor, ops.dot(_expanded(a, batch), _expanded(b, batch), spec=spec))
+    return ops.dot(_expanded(a, batch), _expanded(b, batch), spec=spec)
 
 
 def _expanded(x: Tensor, batch: Shape) -> Any:
@@ -136,7 +136,7 @@ def _grouped(
         )
 
     def split(x: Tensor, first: int, second: int) -> Tensor:
-        return cast(Tensor, ops.reshape(x, shape=(*x.shape[:-3], first, second, *x.shape[-2:])))
+        return ops.reshape(x, shape=(*x.shape[:-3], first, second, *x.shape[-2:]))
 
     if attn_mask is not None and attn_mask.ndim > 2:
         per_head = attn_mask.shape[-3] == heads and heads > 1
@@ -150,4 +150,4 @@ def _grouped(
         is_causal,
         scale,
     )
-    return cast(Tensor, ops.reshape(y, shape=(*y.shape[:-4], heads, *y.shape[-2:])))
+    return ops.reshape(y, shape=(*y.shape[:-4], heads, *y.shape[-2:]))

@@ -43,17 +43,17 @@ def positions(x: Tensor, axis: int, start: int = 0) -> Tensor:
     """0, 1, 2, ... along `axis` of x, with size 1 elsewhere: int64, to compare indices with."""
     shape = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
     index = ops.reshape(ops.iota(size=x.shape[axis], dtype=int64), shape=shape)
-    return cast(Tensor, ops.add(index, start) if start else index)
+    return ops.add(index, start) if start else index
 
 
 def unsqueezed(x: Tensor, axis: int) -> Tensor:
     """x with an axis of size 1 put in at `axis`."""
-    return cast(Tensor, ops.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:])))
+    return ops.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 def squeezed(x: Tensor, axis: int) -> Tensor:
     """x without its `axis`, which has size 1."""
-    return cast(Tensor, ops.reshape(x, shape=x.shape[:axis] + x.shape[axis + 1 :]))
+    return ops.reshape(x, shape=x.shape[:axis] + x.shape[axis + 1 :])
 
 
 def mean_over(x: Tensor, axes: Shape) -> Tensor:
@@ -61,7 +61,7 @@ def mean_over(x: Tensor, axes: Shape) -> Tensor:
     count = functools.reduce(operator.mul, (x.shape[a] for a in axes), 1)
     total = ops.sum(x, axes=axes)
     # NaN over nothing; a division, since the reciprocal of a count is not exact.
-    return cast(Tensor, ops.div(total, float(count)))
+    return ops.div(total, float(count))
 
 
 def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
@@ -70,9 +70,9 @@ def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:
         return loss
     axes = tuple(range(loss.ndim))
     if reduction == "sum":
-        return cast(Tensor, ops.reshape(ops.sum(loss, axes=axes), shape=()))
+        return ops.reshape(ops.sum(loss, axes=axes), shape=())
     if reduction == "mean":
-        return cast(Tensor, ops.reshape(mean_over(loss, axes), shape=()))
+        return ops.reshape(mean_over(loss, axes), shape=())
     raise ArgumentError(f"{op}: reduction must be 'none', 'sum' or 'mean', got {reduction!r}")
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import cast
 
 from tinyaot import ops
 from tinyaot.errors import DTypeError, IndexingError, ShapeError
@@ -43,7 +42,8 @@ def cross_entropy(
     the weights of those that count. Raises IndexingError for a target that is no class (in compiled
     code the loss is NaN instead).
     """
-    x = wide(need_floating("cross_entropy", input))
+    input = need_floating("cross_entropy", input)
+    x = wide(input)
     axis = _class_axis("cross_entropy", x)
     shifted = ops.sub(x, ops.detach(ops.amax(x, axes=(axis,))))
     log_total = ops.log(ops.sum(ops.exp(shifted), axes=(axis,)))
@@ -83,7 +83,8 @@ def nll_loss(
 
     Shapes, weight, ignore_index and errors as in `cross_entropy`, of which this is the last part.
     """
-    x = wide(need_floating("nll_loss", input))
+    input = need_floating("nll_loss", input)
+    x = wide(input)
     axis = _class_axis("nll_loss", x)
     index = _class_index("nll_loss", x, as_tensor("nll_loss", target), axis, ignore_index)
     hit = ops.eq(positions(x, axis), index)
@@ -173,7 +174,7 @@ def _class_index(op: str, x: Tensor, target: Tensor, axis: int, ignore_index: in
 
 def _at(hit: Tensor, values: Tensor, axis: int) -> Tensor:
     """Of each row, the value where `hit` holds: once, or nowhere."""
-    return cast(Tensor, ops.sum(ops.where(hit, values, 0.0), axes=(axis,)))
+    return ops.sum(ops.where(hit, values, 0.0), axes=(axis,))
 
 
 def _along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
@@ -182,7 +183,7 @@ def _along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
             f"weight must have shape ({x.shape[axis]},), one for each class, got {weight.shape}"
         )
     shape = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
-    return cast(Tensor, ops.reshape(to_dtype(weight, x.dtype), shape=shape))
+    return ops.reshape(to_dtype(weight, x.dtype), shape=shape)
 
 
 def _over_rows(
@@ -211,7 +212,7 @@ def _over_rows(
         weights = ops.mul(weights, chosen)
     axes = tuple(range(loss.ndim))
     mean = ops.div(ops.sum(loss, axes=axes), ops.sum(weights, axes=axes))
-    return cast(Tensor, ops.reshape(mean, shape=()))
+    return ops.reshape(mean, shape=())
 
 
 # ---- probabilities ------------------------------------------------------------------------------

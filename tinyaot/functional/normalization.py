@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,8 @@ def layer_norm(
     weight and bias, of that shape, then scale and shift. Raises ShapeError where input does not end
     in `normalized_shape`.
     """
-    x = wide(need_floating("layer_norm", input))
+    input = need_floating("layer_norm", input)
+    x = wide(input)
     axes = _trailing_axes("layer_norm", x, normalized_shape, weight, bias)
     centred = ops.sub(x, mean_over(x, axes))
     variance = mean_over(ops.mul(centred, centred), axes)
@@ -47,7 +48,8 @@ def rms_norm(
 ) -> Tensor:
     """Each trailing slice of `normalized_shape` over its root mean square (Zhang and Sennrich,
     2019), times weight. `eps=None` is the machine epsilon of the dtype it is computed in."""
-    x = wide(need_floating("rms_norm", input))
+    input = need_floating("rms_norm", input)
+    x = wide(input)
     axes = _trailing_axes("rms_norm", x, normalized_shape, weight, None)
     small = float(np.finfo(x.dtype.numpy).eps) if eps is None else float(eps)
     square = mean_over(ops.mul(x, x), axes)
@@ -72,7 +74,8 @@ def batch_norm(
     latter unbiased) by `momentum`, in place and outside autograd; else by the running ones. weight
     and bias are [channels]. Raises ShapeError for a training batch of one value a channel.
     """
-    x = wide(need_floating("batch_norm", input))
+    input = need_floating("batch_norm", input)
+    x = wide(input)
     if x.ndim < 2:
         raise ShapeError(f"batch_norm: input must be [n, channels, ...], got shape {x.shape}")
     channels = x.shape[1]
@@ -151,4 +154,4 @@ def _scaled(y: Any, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         y = ops.mul(y, to_dtype(weight, y.dtype))
     if bias is not None:
         y = ops.add(y, to_dtype(bias, y.dtype))
-    return cast(Tensor, y)
+    return y

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, ShapeError
 from tinyaot.functional.common import need_same_dtype, pair, quietly, to_dtype, unsqueezed, wide
-from tinyaot.functions.operands import need_floating
+from tinyaot.functions.operands import as_tensor, need_floating
 from tinyaot.functions.shape import pad as constant_pad
 from tinyaot.shapes import int64
 from tinyaot.tensor import Tensor
@@ -97,7 +97,7 @@ def _batched(op: str, input: Tensor) -> tuple[Tensor, bool]:
 
 
 def _unbatched(y: Tensor, alone: bool) -> Tensor:
-    return cast(Tensor, ops.reshape(y, shape=y.shape[1:])) if alone else y
+    return ops.reshape(y, shape=y.shape[1:]) if alone else y
 
 
 # ---- convolution --------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def max_pool2d(
 
     `stride` is kernel_size by default. Of equal elements the first, row by row, gets the gradient.
     """
-    x, alone = _batched("max_pool2d", input)
+    x, alone = _batched("max_pool2d", as_tensor("max_pool2d", input))
     axes = _pool_axes("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
     floating = x.dtype.is_floating
     lowest = -math.inf if floating else int(np.iinfo(x.dtype.numpy).min)
@@ -240,7 +240,8 @@ def avg_pool2d(
     Padding counts as zeros, or not at all without `count_include_pad`; `divisor_override` divides
     the sums in place of the number of elements.
     """
-    x, alone = _batched("avg_pool2d", need_floating("avg_pool2d", input))
+    input = need_floating("avg_pool2d", input)
+    x, alone = _batched("avg_pool2d", input)
     rows, columns = _pool_axes("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
     total = functools.reduce(ops.add, _slices(wide(x), rows, columns, 0.0))
     divisor: Any

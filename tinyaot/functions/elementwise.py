@@ -166,15 +166,10 @@ def _binary(
                 raise DTypeError(f"{name} is not defined for two bools; cast one to a number first")
             return for_bool(a, b)
         if not weak:
-            a, b = as_tensor_of(a, dtype), as_tensor_of(b, dtype)
+            a, b = (x if isinstance(x, Tensor) else constant(x, dtype) for x in (a, b))
         return primitive(a, b)
 
     return _named(function, name, doc)
-
-
-def as_tensor_of(x: Any, dtype: Any) -> Tensor:
-    """A Tensor, or a scalar as a 0-d one of `dtype`."""
-    return x if isinstance(x, Tensor) else constant(x, dtype)
 
 
 _add = _binary("add", ops.add, "a + b.", for_bool=ops.logical_or)
@@ -336,8 +331,8 @@ def bool_not(x: Tensor) -> Tensor:
 def where(condition: Any, a: Any, b: Any) -> Tensor:
     """a where the condition (bool) is True, else b; the three broadcast.
 
-    The gradient of the branch not taken is 0 times nothing: it is not computed from the cotangent,
-    but a NaN *inside* that branch's own derivative is not masked (as in torch).
+    The branch not taken gets cotangent 0, which does not mask an infinite or NaN derivative of its
+    own (as in torch).
     """
     condition = as_tensor("where", condition)
     if condition.dtype is not bool_:

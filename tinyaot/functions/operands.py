@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import BackendError, DTypeError, ShapeError
+from tinyaot.errors import ArgumentError, BackendError, DTypeError, ShapeError
 from tinyaot.ops.core import mode
 from tinyaot.shapes import DType, Shape, bool_, dtype_of, float32, int64, result_type, scalar_dtype
 from tinyaot.tape import quiet
@@ -177,7 +177,7 @@ def promoted(op: str, *operands: Any, need: str = "bool") -> list[Any]:
         cast(x, dtype) if isinstance(x, Tensor) else as_scalar(op, x, dtype) for x in found
     ]
     if not tensors:
-        mixed[0] = constant(scalars[0], dtype)
+        mixed[0] = constant(as_scalar(op, scalars[0], dtype), dtype)
     return mixed
 
 
@@ -225,7 +225,9 @@ def numpy_names(function: Function) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         for old in kwargs.keys() & renamed if kwargs else ():
             if renamed[old] in kwargs:
-                raise TypeError(f"{function.__name__}: {old} and {renamed[old]} are the same thing")
+                raise ArgumentError(
+                    f"{function.__name__}: {old} and {renamed[old]} are the same thing; give one"
+                )
             kwargs[renamed[old]] = kwargs.pop(old)
         return function(*args, **kwargs)
 

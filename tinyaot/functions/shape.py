@@ -113,10 +113,12 @@ def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> T
 # ---- other orders of the elements ---------------------------------------------------------------
 
 
-def flip(x: Any, *dims: Any) -> Tensor:
-    """A copy with the elements in reverse order along `dims`."""
+@numpy_names
+def flip(x: Any, *each: Any, dims: Any = None) -> Tensor:
+    """A copy with the elements in reverse order along the dims: `flip(x, 0, 1)` or
+    `flip(x, (0, 1))`, and all of them by default."""
     x = as_tensor("flip", x)
-    axes = normalize_axes("flip", dims_of(dims), x.ndim)
+    axes = normalize_axes("flip", dims_of(each) if each else dims, x.ndim)
     starts = tuple(n - 1 if a in axes else 0 for a, n in enumerate(x.shape))
     stops = tuple(-1 if a in axes else n for a, n in enumerate(x.shape))
     steps = tuple(-1 if a in axes else 1 for a in range(x.ndim))

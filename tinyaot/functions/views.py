@@ -123,10 +123,11 @@ def transpose(x: Any, dim0: int, dim1: int) -> Tensor:
     return ops.permute(x, perm=tuple(perm))
 
 
-def permute(x: Any, *dims: Any) -> Tensor:
-    """A view with the dims in the order given."""
+@numpy_names
+def permute(x: Any, *each: Any, dims: Any = ()) -> Tensor:
+    """A view with the dims in the order given: `permute(x, 1, 0)` or `permute(x, (1, 0))`."""
     x = as_tensor("permute", x)
-    order = dims_of(dims)
+    order = dims_of(each) if each else tuple(dims)
     perm = tuple(normalize_axis("permute", d, x.ndim) for d in order)
     if sorted(perm) != list(range(x.ndim)):
         raise ShapeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 from tinyaot import functional as F
 from tinyaot import ops
@@ -35,6 +35,7 @@ class MultiHeadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -51,12 +52,13 @@ class MultiHeadAttention(Module):
         self.vdim = embed_dim if vdim is None else vdim
         one_width = self.kdim == self.vdim == embed_dim
         e = embed_dim
-        self.in_proj_weight = empty(3 * e, e, dtype=dtype) if one_width else None
-        self.q_proj_weight = None if one_width else empty(e, e, dtype=dtype)
-        self.k_proj_weight = None if one_width else empty(e, self.kdim, dtype=dtype)
-        self.v_proj_weight = None if one_width else empty(e, self.vdim, dtype=dtype)
-        self.in_proj_bias = empty(3 * e, dtype=dtype) if bias else None
-        self.out_proj = Linear(e, e, bias=bias, dtype=dtype)
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.in_proj_weight = empty(3 * e, e, **kind) if one_width else None
+        self.q_proj_weight = None if one_width else empty(e, e, **kind)
+        self.k_proj_weight = None if one_width else empty(e, self.kdim, **kind)
+        self.v_proj_weight = None if one_width else empty(e, self.vdim, **kind)
+        self.in_proj_bias = empty(3 * e, **kind) if bias else None
+        self.out_proj = Linear(e, e, bias=bias, **kind)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -136,22 +138,22 @@ class MultiHeadAttention(Module):
             q, k, v = (squeezed(ops.slice_axis(y, 0, i, i + 1), 0) for i in range(3))
             return q, k, v
         found = []
-        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights: list[Any] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         for i, x in enumerate((query, key, value)):
-            weight, bias = apart[i], None
+            weight, bias = weights[i], None
             if self.in_proj_weight is not None:
                 weight = ops.slice_axis(self.in_proj_weight, 0, i * e, (i + 1) * e)
             if self.in_proj_bias is not None:
                 bias = ops.slice_axis(self.in_proj_bias, 0, i * e, (i + 1) * e)
-            y = F.linear(self._batch_first(x), cast(Tensor, weight), bias)
+            y = F.linear(self._batch_first(x), weight, bias)
             split = ops.reshape(y, shape=(*y.shape[:2], self.num_heads, self.head_dim))
-            found.append(cast(Tensor, ops.permute(split, perm=(0, 2, 1, 3))))
+            found.append(ops.permute(split, perm=(0, 2, 1, 3)))
         return found[0], found[1], found[2]
 
     def _batch_first(self, x: Tensor) -> Tensor:
         if x.ndim == 2:
             return unsqueezed(x, 0)
-        return x if self.batch_first else cast(Tensor, ops.permute(x, perm=(1, 0, 2)))
+        return x if self.batch_first else ops.permute(x, perm=(1, 0, 2))
 
     def _mask(
         self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
@@ -178,7 +180,7 @@ class MultiHeadAttention(Module):
             padding = ops.logical_not(padding)
         elif not padding.dtype.is_floating:
             raise DTypeError("MultiHeadAttention: key_padding_mask must be bool or floating")
-        return cast(Tensor, padding if mask is None else _both(mask, padding))
+        return padding if mask is None else _both(mask, padding)
 
 
 def _both(a: Tensor, b: Tensor) -> Any:

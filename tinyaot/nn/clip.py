@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from tinyaot import ops
 from tinyaot.errors import GradError
@@ -58,5 +58,5 @@ def _norm(grads: list[Tensor], p: float) -> Tensor:
             power = ops.mul(x, x) if p == 2.0 else ops.pow(x, p)
             total = ops.add(total, ops.reshape(ops.sum(power, axes=axes), shape=()))
     if p == math.inf:
-        return cast(Tensor, total)
-    return cast(Tensor, ops.sqrt(total) if p == 2.0 else ops.pow(total, 1.0 / p))
+        return total
+    return ops.sqrt(total) if p == 2.0 else ops.pow(total, 1.0 / p)

@@ -9,7 +9,7 @@ from tinyaot import functional as F
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, ShapeError
 from tinyaot.functional.common import pair
-from tinyaot.functions.operands import mutate
+from tinyaot.functions.operands import check_device, mutate
 from tinyaot.nn import init
 from tinyaot.nn.module import Module
 from tinyaot.nn.parameter import Parameter
@@ -18,16 +18,16 @@ from tinyaot.tape import no_grad
 from tinyaot.tensor import Tensor
 
 
-def empty(*shape: int, dtype: Any = None) -> Parameter:
-    """A parameter that an initialiser will fill."""
-    chosen = float32 if dtype is None else dtype_of(dtype)
-    return Parameter(ops.full(value=0.0, shape=shape, dtype=chosen))
-
-
-def filled(value: float, *shape: int, dtype: Any = None) -> Parameter:
-    """A parameter with one value everywhere."""
+def filled(value: float, *shape: int, device: Any, dtype: Any) -> Parameter:
+    """A parameter with one value everywhere; float32 by default."""
+    check_device("Parameter", device)
     chosen = float32 if dtype is None else dtype_of(dtype)
     return Parameter(ops.full(value=value, shape=shape, dtype=chosen))
+
+
+def empty(*shape: int, device: Any, dtype: Any) -> Parameter:
+    """A parameter that an initialiser will fill."""
+    return filled(0.0, *shape, device=device, dtype=dtype)
 
 
 # ---- linear maps and tables ---------------------------------------------------------------------
@@ -37,13 +37,18 @@ class Linear(Module):
     """x @ weight.T + bias, from [..., in_features] to [..., out_features]."""
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = empty(out_features, in_features, dtype=dtype)
-        self.bias = empty(out_features, dtype=dtype) if bias else None
+        self.weight = empty(out_features, in_features, device=device, dtype=dtype)
+        self.bias = empty(out_features, device=device, dtype=dtype) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -69,6 +74,7 @@ class Embedding(Module):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -77,7 +83,7 @@ class Embedding(Module):
         if padding_idx is not None:
             padding_idx = normalize_axis("Embedding padding_idx", padding_idx, num_embeddings)
         self.padding_idx = padding_idx
-        self.weight = empty(num_embeddings, embedding_dim, dtype=dtype)
+        self.weight = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -113,6 +119,7 @@ class LayerNorm(Module):
         elementwise_affine: bool = True,
         bias: bool = True,
         *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -120,8 +127,12 @@ class LayerNorm(Module):
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         shape = self.normalized_shape
-        self.weight = filled(1.0, *shape, dtype=dtype) if elementwise_affine else None
-        self.bias = filled(0.0, *shape, dtype=dtype) if elementwise_affine and bias else None
+        self.weight = (
+            filled(1.0, *shape, device=device, dtype=dtype) if elementwise_affine else None
+        )
+        self.bias = (
+            filled(0.0, *shape, device=device, dtype=dtype) if elementwise_affine and bias else None
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -140,6 +151,7 @@ class RMSNorm(Module):
         eps: float | None = None,
         elementwise_affine: bool = True,
         *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -147,7 +159,9 @@ class RMSNorm(Module):
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         shape = self.normalized_shape
-        self.weight = filled(1.0, *shape, dtype=dtype) if elementwise_affine else None
+        self.weight = (
+            filled(1.0, *shape, device=device, dtype=dtype) if elementwise_affine else None
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -170,6 +184,7 @@ class _BatchNorm(Module):
         affine: bool = True,
         track_running_stats: bool = True,
         *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -178,8 +193,8 @@ class _BatchNorm(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.weight = filled(1.0, num_features, dtype=dtype) if affine else None
-        self.bias = filled(0.0, num_features, dtype=dtype) if affine else None
+        self.weight = filled(1.0, num_features, device=device, dtype=dtype) if affine else None
+        self.bias = filled(0.0, num_features, device=device, dtype=dtype) if affine else None
         kind = float32 if dtype is None else dtype_of(dtype)
         mean = variance = batches = None
         if track_running_stats:
@@ -257,6 +272,7 @@ class Conv2d(Module):
         groups: int = 1,
         bias: bool = True,
         *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -271,8 +287,10 @@ class Conv2d(Module):
         self.padding = padding if isinstance(padding, str) else pair("Conv2d", "padding", padding)
         self.dilation = pair("Conv2d", "dilation", dilation)
         self.groups = groups
-        self.weight = empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype)
-        self.bias = empty(out_channels, dtype=dtype) if bias else None
+        self.weight = empty(
+            out_channels, in_channels // groups, *self.kernel_size, device=device, dtype=dtype
+        )
+        self.bias = empty(out_channels, device=device, dtype=dtype) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -256,7 +256,7 @@ def number(x: Any, like: Tensor) -> Any:
 
 def zeros(param: Tensor) -> Tensor:
     """State of a parameter's type, in memory of its own."""
-    return cast(Tensor, ops.zeros_like(param))
+    return ops.zeros_like(param)
 
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 A caller may write to what it is given, so two outputs share bytes only where the user's program
 made them share. A rewrite that finds two values equal, or an output equal to an input, must not
-merge their storages: where it would, a `copy` keeps them apart.
+merge their storages: where it would, a `copy` keeps them apart. Nor may it give him a view that
+repeats or skips elements in place of a tensor in C order.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from tinyaot.passes.storage import storages_of
 
 def keep_apart(before: Program, after: Program) -> Program:
     """`after`, with a `copy` for each user's or mutated output that shares a storage, with another
-    or with an input, which it did not share in `before`. Outputs correspond by position."""
-    old, new = storages_of(before).root, storages_of(after).root
+    or with an input, which it did not share in `before`, and for each of the user's that was in
+    C order and is not any more. Outputs correspond by position."""
+    were, are = storages_of(before), storages_of(after)
+    old, new = were.root, are.root
     owner = {i.value.id: i.value.id for i in after.inputs}  # new root: the old one it stands for
     copies: dict[int, list[Node]] = {}  # by the value that is copied
     copied: dict[tuple[int, int], Value] = {}  # (value, old root): the copy
@@ -27,7 +30,9 @@ def keep_apart(before: Program, after: Program) -> Program:
         value = now.value
         if now.role not in ("user", "mutated"):
             continue
-        if owner.setdefault(new[value.id], storage) == storage:
+        shown = now.role == "user" and were.geometry[was.value.id].is_contiguous
+        ordered = are.geometry[value.id].is_contiguous or not shown
+        if ordered and owner.setdefault(new[value.id], storage) == storage:
             continue
         key = value.id, storage
         if key not in copied:

@@ -342,6 +342,17 @@ def reduce_unit_axes(node: Node, graph: Graph) -> Rewritten:
     return x
 
 
+@rule("algebra", "sum")
+def sum_of_negation(node: Node, graph: Graph) -> Rewritten:
+    """sum(-x) = 0.0 - sum(x), on fewer elements: rounding is symmetric, and a sum, which starts
+    from 0.0, is never -0.0."""
+    x = operand_of(node.inputs[0], graph, "neg")
+    if x is None or not x.type.dtype.is_floating:
+        return None
+    total = graph.make("sum", x, **node.attrs)
+    return remake(node, "sub", scalar(graph, 0.0, x.type.dtype), total)
+
+
 # ---- casts --------------------------------------------------------------------------------------
 
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}

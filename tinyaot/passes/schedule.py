@@ -130,8 +130,8 @@ class _Dependences:
             if not self.storages.is_view(node):
                 mine = list({root[v.id]: None for v in node.inputs if weight_of.get(root[v.id])})
             self.reads.append(mine)
-            for r in mine:
-                self.readers.setdefault(r, []).append(at)
+            for storage in mine:
+                self.readers.setdefault(storage, []).append(at)
         self.weight_of = weight_of
 
     # ---- orders ----

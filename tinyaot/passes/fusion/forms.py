@@ -232,6 +232,8 @@ class _Converter:
             return self.concat(ins, node.attrs["axis"], type_, node, value)
         if kind == "scan" or node.op in ("argmax", "argmin"):
             return self.fallback(node, ins)
+        if kind == "reduce" and all(ins[0].shape[j] == 1 for j in node.attrs["axes"]):
+            return self.make("map", "copy", ins, type_, {}, node, value)
         if kind == "gather" and reshaped(ins[0]):
             ins[0] = self.copy(ins[0], node)
         if kind in ("map", "random", "reduce", "gather"):
@@ -328,9 +330,10 @@ class _Converter:
                 overwrites[out] = leaf[o.of]
         # forward, backward, update, each as it was written: growth walks in this order
         order = sorted(self.order, key=lambda op: PHASES.index(phase_of(op)))
-        ops = topological(order, [op for op, _ in outputs])
+        roots = [*inputs, *(op for op, _ in outputs)]
+        ops = topological(order, roots)
         wait_for_gradients(ops)
-        ops = topological(ops, [op for op, _ in outputs])
+        ops = topological(ops, roots)
         return Forms(ops, outputs, overwrites, inputs)
 
 

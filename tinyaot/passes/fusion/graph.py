@@ -42,6 +42,7 @@ class Graph:
     users: dict[Op, list[Op]] = field(default_factory=dict)
     cost: dict[Op, float] = field(default_factory=dict)
     inline: set[Op] = field(default_factory=set)
+    late: set[Op] = field(default_factory=set)  # overwrite a leaf when all its readers are done
     stored: set[Op] = field(default_factory=set)
     work: list[Op] = field(default_factory=list)
     needs: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
@@ -120,11 +121,12 @@ def materialise(view: Op, ops: Sequence[Op], forms: Forms) -> list[Op]:
         order.insert(order.index(view), copy)
         src = copy
     view.form, view.ins = "fallback", (src,)
-    return topological(order, [op for op, _ in forms.outputs])
+    return topological(order, [*forms.inputs, *(op for op, _ in forms.outputs)])
 
 
 def add_copy(g: Graph, source: Op) -> Op:
-    """A work op that copies `source`, takes its place as an output, and comes last."""
+    """A work op that copies `source`, and takes its place as an output and for who reads it from
+    memory as a whole."""
     copy = Op("map", "copy", (source,), source.type, {}, source.value, source.node)
     copy.id = g.ops[-1].id + 1
     g.ops.append(copy)
@@ -136,10 +138,16 @@ def add_copy(g: Graph, source: Op) -> Op:
     g.users[copy], g.readers[copy] = [], []
     g.readers[source].append(copy)
     g.needs[copy] = (source,)
+    for user, i in whole_readers(g, source):
+        old = g.reads[user][i]
+        g.reads[user][i] = Access(copy, old.pairs, old.affine)
+        g.users[source].remove(user)
+        g.users[copy].append(user)
     g.cost[copy] = LOAD
     g.stored.add(copy)
-    g.outputs.remove(source)
-    g.outputs.add(copy)
+    if source in g.outputs:
+        g.outputs.remove(source)
+        g.outputs.add(copy)
     g.forms.outputs[:] = [(copy if op is source else op, o) for op, o in g.forms.outputs]
     if source in g.overwrites:
         g.overwrites[copy] = g.overwrites.pop(source)
@@ -147,6 +155,20 @@ def add_copy(g: Graph, source: Op) -> Op:
             {source} if any(a.root is g.overwrites[copy] for a in g.reads[source]) else set()
         )
     return copy
+
+
+def whole_readers(g: Graph, source: Op) -> list[tuple[Op, int]]:
+    """Reads (op, operand) of a value that go to memory, not through a loop of the reader's."""
+    found = []
+    for user in dict.fromkeys(g.users[source]):
+        for i, access in enumerate(g.reads[user]):
+            if access.root is source and reads_memory(user, i):
+                found.append((user, i))
+    return found
+
+
+def reads_memory(op: Op, i: int) -> bool:
+    return op.form in WHOLE or (i == 0 and op.form in ("gather", "scatter"))
 
 
 def decide(g: Graph) -> None:
@@ -159,7 +181,7 @@ def decide(g: Graph) -> None:
             g.users[access.root].append(op)
             if not access.straight:
                 bent.add(access.root)
-            if op.form in WHOLE or (i == 0 and op.form in ("gather", "scatter")):
+            if reads_memory(op, i):
                 whole.add(access.root)
     speed = g.machine.map_scale
     for op in g.ops:

@@ -14,7 +14,7 @@ from tinyaot.ir import Program
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.forms import Op, to_forms
-from tinyaot.passes.fusion.graph import Graph, add_copy, build
+from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.limits import find_limits
 from tinyaot.passes.fusion.model import FORK, Machine, best_block
@@ -51,7 +51,7 @@ def plan_for(program: Program, threads: int, machine: Machine) -> FusionPlan:
         g = build(to_forms(program), machine)
         for op, leaf in list(g.overwrites.items()):
             if leaf.value in late:
-                add_copy(g, op)
+                g.late.add(add_copy(g, op))
         try:
             regions = partition(g, threads)
             combine(g, regions, threads)
@@ -71,10 +71,12 @@ def plan_for(program: Program, threads: int, machine: Machine) -> FusionPlan:
 
 
 def combine(g: Graph, regions: list[Region], threads: int) -> None:
-    """Outputs that threads hold in parts are added up into their buffers."""
+    """What threads hold in parts is added up where it is an output, or read as a whole."""
     for region in list(regions):
         for op in region.members:
-            if region.kind[op] == "acc" and region.tile and op in g.outputs:
+            if region.kind[op] != "acc" or not region.tile:
+                continue
+            if op in g.outputs or whole_readers(g, op):
                 copy = add_copy(g, op)
                 tile = g.flat[copy][:1]
                 ns, block = best_block(g, [copy], {copy: "row"}, tile, threads)

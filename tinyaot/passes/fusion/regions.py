@@ -96,6 +96,8 @@ def verdict(
             return INCOMPLETE
         if reads_elsewhere(g, op, i, access, tile):
             return OTHER_ROWS
+    if op.form == "concat" and cuts_slots(g, op, tile):
+        return OTHER_ROWS
     out: Collection[Atom] = g.scatter_rest(op) if op.form == "scatter" else g.flat[op]
     if all(a in out for a in tile):
         return "row"
@@ -103,6 +105,13 @@ def verdict(
     if summable and all(a in out or a in g.red[op] for a in tile):
         return "acc"
     return LABELS_DIFFER
+
+
+def cuts_slots(g: Graph, op: Op, tile: Collection[Atom]) -> bool:
+    """Whether a tile cuts the axis of unequal slots, whose offsets hold in whole values alone."""
+    axis = op.attrs["axis"]
+    unequal = len({x.shape[axis] for x in op.ins}) > 1
+    return unequal and any(a in tile for a in g.axes[op][axis])
 
 
 def reads_elsewhere(g: Graph, op: Op, i: int, access: Access, tile: Collection[Atom]) -> bool:
@@ -150,7 +159,7 @@ def grow(
         ):
             continue
         if op in g.overwrites and not all(
-            u in done or u in members or u is op for u in g.leaf_readers[op]
+            u in done or (u in members and op not in g.late) or u is op for u in g.leaf_readers[op]
         ):
             out.refused[op] = OVERWRITES
             continue
@@ -263,7 +272,9 @@ def best_region(
 ) -> Region | None:
     """The best of the seed's tiles; None when it must wait for a leaf's readers."""
     best: tuple[tuple[bool, float], Region] | None = None
-    for tile in candidates(g, seed):
+    for tile in [*candidates(g, seed), ()]:
+        if best is not None and not tile:
+            break  # the last resort: no tile at all
         grown = grow(g, seed, tile, done, alone, threads)
         if not grown.members or grown.members[0] is not seed:
             continue
