@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.random_traces import Generator, build, random_inputs, same_bits, with_gradients
 
+from tests.random_traces import Generator, build, random_inputs, same_bits, with_gradients
 from tinyaot import ops
 from tinyaot.errors import MutationError
 from tinyaot.interpret import interpret

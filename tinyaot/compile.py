@@ -14,7 +14,7 @@ import numpy as np
 
 from tinyaot import passes
 from tinyaot.backends import load_backend
-from tinyaot.capture import Capture, capture
+from tinyaot.capture import capture
 from tinyaot.errors import BackendError, TinyaotError, VerifyError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
@@ -22,7 +22,6 @@ from tinyaot.ops.core import mode
 from tinyaot.record import Decision, Record, Stage
 from tinyaot.specialization import Bound, Specialization
 from tinyaot.state import COMPILED_METHODS
-from tinyaot.tensor import Tensor
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
 
@@ -188,6 +187,7 @@ class Compiled:
         record.stages.append(Stage("emit", program, time.perf_counter() - began))
         record.recompiled_because = why
         made = Specialization(captured, executable, record, args, kwargs)
+        record.measurer = self._measure
         self._specializations.append(made)
         if len(self._specializations) >= RECOMPILE_WARNING and not self._warned:
             self._warned = True
@@ -196,6 +196,13 @@ class Compiled:
                 stacklevel=4,
             )
         return made
+
+    def _measure(self, *args: Any, **kwargs: Any) -> dict[str, int]:
+        """What `record.measure(*args)` calls."""
+        from tinyaot.measure import measure_call  # needs ctypes, which no compiled call does
+
+        found, bound = self._find(args, kwargs)
+        return measure_call(self.__wrapped__, found, bound, args, kwargs)
 
     @property
     def records(self) -> list[Record]:

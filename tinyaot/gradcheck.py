@@ -96,7 +96,7 @@ def _gradients(
     """The gradients of <cotangents, fn>, differentiable again."""
     with enable_grad():
         xs = [
-            x if not (i in moving) or x.requires_grad else x.detach().requires_grad_()
+            x if i not in moving or x.requires_grad else x.detach().requires_grad_()
             for i, x in enumerate(given)
         ]
         pairs = [

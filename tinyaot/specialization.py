@@ -272,18 +272,10 @@ class Specialization:
         captured = self.captured
         for index in captured.leaves:
             outputs[index].requires_grad_()
-        given = {"input": sources, "argument": tensors, "output": outputs}
+        given: dict[str, Sequence[Any]] = {"input": sources, "argument": tensors, "output": outputs}
         results: dict[int, Tensor] = {}
-
-        def make(index: int) -> Tensor:
-            if index not in results:
-                r = captured.results[index]
-                source = make(r.index) if r.kind == "result" else given[r.kind][r.index]
-                results[index] = self._result(r, source)
-            return results[index]
-
         for index in range(len(captured.results)):
-            make(index)
+            self._make(index, given, results)
         for slot, index in captured.rebinds:
             slot.write(results[index])
         for position, kept in captured.grads:
@@ -295,6 +287,19 @@ class Specialization:
             else:
                 tensor._grad = results[kept]
         return _fill(captured.tree, results)
+
+    def _make(
+        self, index: int, given: dict[str, Sequence[Any]], results: dict[int, Tensor]
+    ) -> Tensor:
+        """A returned tensor; one that is a view of another after that one."""
+        if index not in results:
+            r = self.captured.results[index]
+            if r.kind == "result":
+                source = self._make(r.index, given, results)
+            else:
+                source = given[r.kind][r.index]
+            results[index] = self._result(r, source)
+        return results[index]
 
     def _result(self, result: Result, tensor: Tensor) -> Tensor:
         if result.freed and _eager().edge(tensor) is None:

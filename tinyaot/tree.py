@@ -35,7 +35,7 @@ def structure(tree: Any) -> Any:
     if isinstance(tree, Tensor):
         return "T"
     if isinstance(tree, (list, tuple)):
-        return type(tree), tuple(structure(x) for x in tree)
+        return type(tree), tuple([structure(x) for x in tree])
     if isinstance(tree, dict):
-        return dict, tuple((k, structure(x)) for k, x in tree.items())
+        return dict, tuple([(k, structure(x)) for k, x in tree.items()])
     return None

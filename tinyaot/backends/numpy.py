@@ -151,6 +151,7 @@ class _Entry:
         self.globals: dict[str, Any] = {"empty": np.empty, "view_of": view_of}
         self.head: dict[str, None] = {}  # lines that make fresh memory and views of it
         self.names: dict[tuple[int, Geometry], str] = {}
+        self.others: dict[int, int] = {}  # views of a value that a product sees, counted
         self.kernels: list[Kernel] = []
         self.source = self._write()
         exec(compile(self.source, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
@@ -173,11 +174,14 @@ class _Entry:
         """The name of the array that `geometry` (by default the value's own) sees of the value's
         storage."""
         own = self.storages.geometry[value.id]
-        key = value.id, geometry or own
+        geometry = geometry or own
+        key = value.id, geometry
         if key not in self.names:
-            others = sum(id_ == value.id and g != own for id_, g in self.names)
-            suffix = "" if key[1] == own else f"_{others + 1}"
-            self.names[key] = self._bind(f"v{value.id}{suffix}", value, key[1])
+            name = f"v{value.id}"
+            if geometry != own:
+                self.others[value.id] = self.others.get(value.id, 0) + 1
+                name += f"_{self.others[value.id]}"
+            self.names[key] = self._bind(name, value, geometry)
         return self.names[key]
 
     def _bind(self, name: str, value: Value, geometry: Geometry) -> str:

@@ -17,18 +17,22 @@ from tinyaot.passes.storage import Storages, is_joint
 from tinyaot.shapes import overlaps_itself
 
 
-def give_homes(program: Program, storages: Storages) -> tuple[Program, Storages]:
+def give_homes(program: Program, storages: Storages) -> tuple[Program, Storages, dict[int, int]]:
     """Add the `copy` nodes without which some output would have no memory of its own.
 
     They are: of an input (or a view of one) that is given back; of a gradient that shares its
     storage with another output or repeats elements; of a mutated output's value when it cannot be
-    computed in the input's buffer.
+    computed in the input's buffer. Returns the program, its storages, and its `in_place_updates`.
     """
     editor = _Editor(program, storages)
     editor.copy_given_inputs()
     editor.copy_mutated()
     editor.copy_shared_gradients()
-    return editor.program_so_far(), editor.storages
+    after = editor.program_so_far()
+    updates = editor.updates
+    if after is not editor.looked_at:
+        updates = in_place_updates(after, editor.storages)
+    return after, editor.storages, updates
 
 
 class _Editor:
@@ -81,10 +85,11 @@ class _Editor:
             # The value is another input, or a view of this one: it must not be lost meanwhile.
             if output.value.id != output.of and self.root(output.value) in overwritten:
                 self.give(position, self.copy(output.value))
-        in_place = in_place_updates(self.program_so_far(), self.storages)
+        self.looked_at = self.program_so_far()
+        self.updates = in_place_updates(self.looked_at, self.storages)
         for position, output in mutated:
             value = self.outputs[position].value
-            if value.id != output.of and output.of not in in_place:
+            if value.id != output.of and output.of not in self.updates:
                 self.give(position, self.copy(value))
         # Whoever else gives such a value to the caller cannot give it the input's own buffer.
         owned = {self.outputs[at].value.id for at, _ in mutated}
@@ -106,6 +111,8 @@ class _Editor:
             taken.add(root)
 
     def program_so_far(self) -> Program:
+        if self.next_id == self.program.next_id:
+            return self.program  # no copies
         nodes = [n for i in self.program.inputs for n in self.early.get(i.value.id, ())]
         for node in self.program.nodes:
             nodes.append(node)

@@ -19,13 +19,16 @@ from tinyaot.errors import BudgetError
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
 from tinyaot.passes.rematerialize import rematerialize
-from tinyaot.passes.schedule import best_order
+from tinyaot.passes.schedule import best_order, plan_order
 from tinyaot.passes.splitgraph import Choice, SplitGraph
 from tinyaot.record import Decision
 
 Strategy = Literal["min_cut", "save_all", "recompute_all"] | Callable[[Program], Iterable[int]]
 
-CUTS = 12  # minimum cuts, and at most as many plans, that a partition may take
+CUTS = 12  # minimum cuts that a partition may take
+LOWERED = (
+    3  # choices that are scheduled in full to find the least peak; the others are only planned
+)
 
 
 def partition(
@@ -117,6 +120,12 @@ class Candidate:
         return rematerialize(self.graph, self.choice)
 
     @cached_property
+    def as_given(self) -> int:
+        """Planned peak in bytes in the order that the program comes in: no less than `peak`, and
+        found in a third of the time."""
+        return planned_peak(plan_order(self.program))
+
+    @cached_property
     def peak(self) -> int:
         """Planned peak in bytes, after scheduling and planning as the pipeline will."""
         return planned_peak(best_order(self.program)[2])
@@ -126,33 +135,62 @@ class Candidate:
         """Predicted time of the whole step."""
         return self.graph.step.seconds + self.choice.cost.seconds
 
+    @property
+    def is_lowered(self) -> bool:
+        """Whether `peak` is known already."""
+        return "peak" in self.__dict__
+
+    def keeps(self, budget: float) -> bool:
+        return self.as_given <= budget or self.peak <= budget
+
+
+def least_of(candidates: list[Candidate]) -> Candidate:
+    """The least planned peak, looked for among those that are least as given."""
+    promising = sorted(candidates, key=lambda c: (c.as_given, c.seconds))[:LOWERED]
+    return min(promising, key=lambda c: (c.peak, c.seconds))
+
 
 def _choose(
     graph: SplitGraph, strategy: Strategy, budget: int | float | None, slack: float
 ) -> tuple[list[Candidate], Candidate, str]:
     """All candidates looked at, the one taken, and the reason code."""
     save_all = Candidate("save_all", graph, graph.save_all())
-    if budget is None and strategy == "save_all":
-        return [save_all], save_all, "strategy"
-    if budget is None and strategy == "recompute_all":
-        chosen = Candidate("recompute_all", graph, graph.recompute_all())
-        return [chosen], chosen, "strategy"
     if callable(strategy):
-        chosen = Candidate("function", graph, graph.choice(_roots(graph, strategy)))
-        if budget is not None:
-            _keeps(budget, [save_all, chosen])
-        return [chosen], chosen, "strategy"
-    fastest = graph.step.seconds
-    limit = math.inf if budget is not None else slack * fastest
-    candidates = [save_all]
-    candidates += [
-        Candidate("min_cut", graph, c)
-        for c in graph.hull(CUTS, limit)
-        if c.saved != save_all.choice.saved and c.cost.seconds <= limit
-    ]
+        candidates = [Candidate("function", graph, graph.choice(_roots(graph, strategy)))]
+    elif strategy == "save_all":
+        candidates = [save_all]
+    elif strategy == "recompute_all":
+        candidates = [Candidate("recompute_all", graph, graph.recompute_all())]
+    else:
+        limit = math.inf if budget is not None else slack * graph.step.seconds
+        hull = [Candidate("min_cut", graph, c) for c in graph.hull(CUTS, limit)]
+        candidates = [save_all]
+        candidates += [
+            c
+            for c in hull
+            if c.choice.saved != save_all.choice.saved and c.choice.cost.seconds <= limit
+        ]
     if budget is not None:
-        return candidates, _keeps(budget, candidates), "budget"
-    return candidates, min(candidates, key=lambda c: (c.peak, c.seconds)), "least-peak"
+        return candidates, _within(budget, candidates, save_all), "budget"
+    if strategy == "min_cut":
+        return candidates, least_of(candidates), "least-peak"
+    return candidates, candidates[0], "strategy"
+
+
+def _within(budget: int | float, candidates: list[Candidate], save_all: Candidate) -> Candidate:
+    """The fastest candidate whose planned peak keeps the budget."""
+    limit: float = budget
+    if isinstance(budget, float):
+        least = least_of(candidates).peak
+        limit = least + budget * max(save_all.peak - least, 0)
+    for candidate in sorted(candidates, key=lambda c: c.seconds):
+        if candidate.keeps(limit):
+            return candidate
+    least = min(c.peak for c in candidates)
+    raise BudgetError(
+        f"memory_budget={budget}: no plan found keeps it; the least planned peak found is {least} "
+        f"bytes (saving everything takes {save_all.peak})"
+    )
 
 
 def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> set[int]:
@@ -161,20 +199,6 @@ def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> s
     if unknown:
         raise ValueError(f"partition: the strategy saves {sorted(unknown)}, which are no values")
     return {graph.storages.root[id_] for id_ in ids}
-
-
-def _keeps(budget: int | float, candidates: list[Candidate]) -> Candidate:
-    """The fastest candidate within the budget."""
-    least = min(c.peak for c in candidates)
-    most = candidates[0].peak
-    limit = budget if isinstance(budget, int) else least + budget * (most - least)
-    within = [c for c in candidates if c.peak <= limit]
-    if not within:
-        raise BudgetError(
-            f"memory_budget={budget}: no plan found keeps it; the least planned peak found is "
-            f"{least} bytes (saving everything takes {most})"
-        )
-    return min(within, key=lambda c: (c.seconds, c.peak))
 
 
 # ---- the record ---------------------------------------------------------------------------------
@@ -191,7 +215,7 @@ def _summary(
         {
             "name": c.name,
             "saved_bytes": c.choice.bytes,
-            "planned_peak": c.peak,
+            "planned_peak": c.peak if c.is_lowered else c.as_given,
             "extra_flops": c.choice.cost.flops,
             "extra_seconds": c.choice.cost.seconds,
             "chosen": c is chosen,

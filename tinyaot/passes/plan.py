@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from tinyaot.ir import Node, Place, Plan, Program, Value
-from tinyaot.passes.homes import give_homes, in_place_updates, may_write_over
+from tinyaot.passes.homes import give_homes, may_write_over
 from tinyaot.passes.storage import Storages, is_constant, storages_of
 from tinyaot.record import Decision
 
@@ -47,8 +47,8 @@ def plan_storages(
     program: Program, storages: Storages, log: list[Decision] | None = None
 ) -> Program:
     """`plan` for a caller that knows the program's storages already (schedule tries orders)."""
-    program, storages = give_homes(program, storages)
-    planner = _Planner(program, storages)
+    program, storages, updates = give_homes(program, storages)
+    planner = _Planner(program, storages, updates)
     planner.share_buffers()
     planner.assign_offsets()
     result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places()))
@@ -75,14 +75,14 @@ class Slot:
 
 
 class _Planner:
-    def __init__(self, program: Program, storages: Storages) -> None:
+    def __init__(self, program: Program, storages: Storages, overwritten: dict[int, int]) -> None:
         self.program, self.storages = program, storages
+        self.overwritten = overwritten  # input id -> position of the node that writes it in place
         self.slots: list[Slot] = []
         self.slot_of: dict[int, Slot] = {}  # by root
         self.arena = 0
         self.taken: list[tuple[int, int]] = []  # (result, root whose buffer it took)
         self.end = len(program.nodes)
-        self.overwritten = in_place_updates(program, storages)
         self.last = self._last_uses()
         self.home = self._homes()
 

@@ -50,12 +50,25 @@ def best_order(program: Program) -> tuple[str, dict[str, int], Program, tuple[No
     arenas: dict[str, int] = {}
     planned: dict[str, tuple[Program, tuple[Node, ...]]] = {}
     for name, order in orders.items():
-        nodes = tuple(program.nodes[at] for at in order)
-        candidate = plan_storages(program.replace(stage="schedule", nodes=nodes), graph.storages)
+        candidate, nodes = _plan_in(program, order, graph)
         assert candidate.plan is not None
         arenas[name], planned[name] = candidate.plan.arena, (candidate, nodes)
     best = min(arenas, key=arenas.__getitem__)  # of equals the first
     return best, arenas, *planned[best]
+
+
+def plan_order(program: Program) -> Program:
+    """The program planned in the order it comes in (as far as dependences let it)."""
+    graph = _Dependences(program)
+    return _plan_in(program, graph.settle(range(len(program.nodes))), graph)[0]
+
+
+def _plan_in(
+    program: Program, order: Sequence[int], graph: _Dependences
+) -> tuple[Program, tuple[Node, ...]]:
+    nodes = tuple(program.nodes[at] for at in order)
+    ordered = program.replace(stage="schedule", nodes=nodes)
+    return plan_storages(ordered, graph.storages), nodes
 
 
 class _Dependences:
