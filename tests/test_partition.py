@@ -387,6 +387,19 @@ def test_budgets_are_kept_and_peaks_fall_with_them() -> None:
     assert peak(partition(program, memory_budget=least)) == least
 
 
+def test_the_whole_budget_is_used() -> None:
+    """With room for everything nothing is computed twice; with less the fastest that fits is."""
+    program = deep()
+    most = peak(partition(program, strategy="save_all"))
+    extra = []
+    for budget in (most, 0.9, 0.5, 0.0):
+        log: list[Decision] = []
+        partition(program, memory_budget=budget, log=log)
+        (summary,) = (d for d in log if d.kind == "partition")
+        extra.append(summary.numbers["extra_seconds"])
+    assert extra[0] == 0 < extra[1] and extra == sorted(extra)
+
+
 def test_a_budget_that_no_plan_keeps() -> None:
     program = deep()
     least = peak(partition(program, memory_budget=0.0))

@@ -205,6 +205,11 @@ FIRES: list[tuple[str, Callable[[Any], Any], list[str]]] = [
     ),
     ("scatter-into-place", lambda x: ops.exp(put(x, cut(x, 1, 4, 9), 1, 4, 9)), ["exp"]),
     ("scatter-into-place", lambda x: put(x, ops.exp(x), 1, 0, 64), ["exp"]),
+    (
+        "permute-of-scatter",
+        lambda x: turn(put(turn(x), ops.sin(cut(turn(x), 0, 4, 9)), 0, 4, 9)),
+        ["permute", "slice", "sin", "permute", "slice_scatter"],
+    ),
     ("sum-of-pieces", lambda x: split_sum(x, 0.0, (0, 20, 50, 64)), None),
     (
         "sum-of-complements",
@@ -215,6 +220,10 @@ FIRES: list[tuple[str, Callable[[Any], Any], list[str]]] = [
         ["slice", "slice_scatter", "add"],
     ),
 ]
+
+
+def turn(x: Any) -> Any:
+    return ops.permute(x, perm=(1, 0))
 
 
 def put(x: Any, src: Any, axis: int, start: int, stop: int) -> Any:

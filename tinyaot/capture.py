@@ -16,10 +16,11 @@ import numpy as np
 
 from tinyaot import ops
 from tinyaot.errors import MutationError, TraceError
+from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping
-from tinyaot.state import Reach, Slot, find_reach
+from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tape import reachable
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import Lifted, Root, Traced, TraceEngine
@@ -57,6 +58,7 @@ class Capture:
     program: Program
     inputs: list[Lifted]
     slots: dict[int, Slot]  # position of an input -> the place in reach that holds it
+    twins: list[tuple[Slot, int]]  # the other places that hold the tensor of an input
     arguments: list[Argument]  # the tensor arguments, in call order
     results: list[Result]
     tree: Any  # the returned containers, with positions in `results` wrapped in Ref
@@ -66,9 +68,13 @@ class Capture:
     reach: Reach
     draws: int  # random draws that a call takes
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
-    depends: set[int] = field(default_factory=set)  # inputs that the results depend on
+    uses: list[Uses] = field(default_factory=list)  # by each differentiable program output
     leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
-    saves: bool = True  # whether the backward needs saved values, so that it can run only once
+
+    @property
+    def joint(self) -> bool:
+        """Whether there is a backward half: something to give gradients of, and for."""
+        return not self.whole_step and any(x.requires_grad for x in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ def _attempt(
                 tensors.append(leaf)
     reach = find_reach(fn, [(p, x) for p, x in named if _is_object(x)])
     grad_mode = mode.grad_enabled
+    names = {id(x): set(vars(x)) for x in reach.objects.values() if _has_attributes(x)}
     before = [(slot, slot.read()) for slot in reach.slots()]
     identities = [(slot, value) for slot, value in reach.identities + reach.scalars]
     try:
@@ -122,7 +129,7 @@ def _attempt(
         mode.grad_enabled = grad_mode
         escaped = _put_back(before + identities)
     with using(engine):
-        escaped += _new_attributes(engine, reach)
+        escaped += _new_attributes(reach, names)
         return _finish(engine, fn, out, tensors, reach, escaped, keep_grads)
 
 
@@ -184,14 +191,21 @@ def _put_back(before: list[tuple[Slot, Any]]) -> list[tuple[Slot, Tensor]]:
         now = slot.read()
         if now is old:
             continue
-        if isinstance(now, Tensor) and now.is_traced:
+        if isinstance(now, Tensor):
             assigned.append((slot, now))
             slot.write(old)
     return assigned
 
 
-def _new_attributes(engine: TraceEngine, reach: Reach) -> list[tuple[Slot, Tensor]]:
-    """Attributes that the trace added, and traced tensors it hid in containers."""
+def _has_attributes(x: Any) -> bool:
+    return not isinstance(x, (Tensor, type, list, dict)) and hasattr(x, "__dict__")
+
+
+def _new_attributes(reach: Reach, names: dict[int, set[str]]) -> list[tuple[Slot, Tensor]]:
+    """Take back the tensors that the trace put in new attributes (`names` are the old ones).
+
+    Raises TraceError for a traced tensor in a container.
+    """
     found = []
     for owner in list(reach.objects.values()):
         if isinstance(owner, (list, dict)):
@@ -202,12 +216,10 @@ def _new_attributes(engine: TraceEngine, reach: Reach) -> list[tuple[Slot, Tenso
                     "function; return it instead",
                     locate=False,
                 )
-        elif not isinstance(owner, (Tensor, type)) and hasattr(owner, "__dict__"):
+        elif _has_attributes(owner):
             for name, value in list(vars(owner).items()):
-                if isinstance(value, Tensor) and value.is_traced:
-                    from tinyaot.state import _attr
-
-                    found.append((Slot(name, owner, name, _attr), value))
+                if isinstance(value, Tensor) and name not in names[id(owner)]:
+                    found.append((attribute_slot(owner, name), value))
                     del vars(owner)[name]
     return found
 
@@ -252,9 +264,9 @@ def _finish(
             outputs.append(
                 Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
             )
-    depends, saves = _dependences(engine, [*results.tensors, *written])
+    uses = [_uses(engine, e) for e in (*results.edges, *map(engine.edge, written))]
     engine.closed = True
-    slots = _find_slots(engine, reach, {a.position for a in arguments})
+    slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
     names = {o.of: o.name for o in outputs if o.role == "mutated"}
     outputs = [
         Output(o.value, o.role, o.of, _name_of(engine, o.of, names), o.requires_grad)
@@ -274,6 +286,7 @@ def _finish(
         program,
         engine.lifted,
         slots,
+        twins,
         arguments,
         results.results,
         tree,
@@ -283,36 +296,37 @@ def _finish(
         reach,
         engine.draws,
         not any(o.requires_grad for o in outputs),
-        depends,
+        uses,
         results.leaves,
-        saves,
     )
 
 
-def _dependences(engine: TraceEngine, results: list[Tensor]) -> tuple[set[int], bool]:
-    """Positions of the inputs that differentiable results depend on, if only with gradient 0; and
-    whether a backward from the results needs saved values."""
-    edges = [e for e in map(engine.edge, results) if e is not None and not _freed(e)]
-    leaves_, nodes = reachable(edges)
+def _uses(engine: TraceEngine, edge: Edge) -> Uses:
+    """What a differentiable result depends on, if only with gradient 0."""
+    leaves_, nodes = reachable([edge])
     found = {id(x) for x in (*leaves_, *nodes)}
-    depends = {
+    inputs = (
         index
         for index, lifted in enumerate(engine.lifted)
         if id(lifted.shadow) in found or id(lifted.outer) in found
-    }
-    return depends, any(node.saves for node in nodes)
+    )
+    return Uses(frozenset(inputs), frozenset(node.seq for node in nodes if node.saves))
 
 
 def _name_of(engine: TraceEngine, of: int | None, names: dict[Any, str]) -> str:
     return next((x.name for x in engine.lifted if x.value.id == of), names.get(of, ""))
 
 
-def _find_slots(engine: TraceEngine, reach: Reach, positions: set[int]) -> dict[int, Slot]:
-    """Where each lifted tensor is kept, and its name for people. A `.grad` is found by its tensor.
+def _find_slots(
+    engine: TraceEngine, reach: Reach, positions: set[int]
+) -> tuple[dict[int, Slot], list[tuple[Slot, int]]]:
+    """Where each lifted tensor is kept, and its name for people; and all other places that hold
+    one, which have to go on holding the same. A `.grad` is found by its tensor.
 
     A tensor that is nowhere in reach is a constant of the trace (documented: trace-time).
     """
     found: dict[int, Slot] = {}
+    twins: list[tuple[Slot, int]] = []
     grads = {
         id(t._grad): (t, slots[0].path)
         for slots in reach.tensors.values()
@@ -320,13 +334,17 @@ def _find_slots(engine: TraceEngine, reach: Reach, positions: set[int]) -> dict[
         if isinstance(t, Tensor) and isinstance(t._grad, Tensor)
     }
     for index, lifted in enumerate(engine.lifted):
-        if index in positions or not isinstance(lifted.source, Tensor):
+        if not isinstance(lifted.source, Tensor):
             continue
         slots = reach.tensors.get(id(lifted.source))
         if slots is None:
             slots = reach.tensors.get(id(lifted.source._data))  # a NumPy array in reach
+        if index in positions:
+            twins += [(slot, index) for slot in slots or ()]
+            continue
         if slots is not None:
             found[index] = slots[0]
+            twins += [(slot, index) for slot in slots[1:]]
             # the plainest of its paths: model.weight rather than optimizer.params[0]
             plainest = min((s.path for s in slots), key=lambda path: (path.count("["), len(path)))
             lifted.name = lifted.name or plainest
@@ -336,7 +354,7 @@ def _find_slots(engine: TraceEngine, reach: Reach, positions: set[int]) -> dict[
             lifted.name = lifted.name or f"{path}.grad"
         else:
             lifted.role = "constant"
-    return found
+    return found, twins
 
 
 class _Results:
@@ -350,6 +368,7 @@ class _Results:
         self.results: list[Result] = []
         self.outputs: list[Output] = []
         self.leaves: set[int] = set()
+        self.edges: list[Edge] = []  # of the differentiable outputs
 
     def add(self, tensor: Tensor) -> int:
         """A position in `results`; the same tensor keeps its position."""
@@ -364,7 +383,6 @@ class _Results:
         for t in self.tensors:
             sharing.setdefault(id(t._data.root), []).append(t)
         made: dict[int, int] = {}  # id of a tensor -> its program output
-        edges: list[Edge] = []
 
         def output(t: Tensor) -> int:
             if id(t) not in made:
@@ -372,7 +390,7 @@ class _Results:
                 edge = self.engine.edge(t)
                 differentiable = edge is not None and edge is not t and not _freed(edge)
                 if differentiable:
-                    edges.append(edge)
+                    self.edges.append(edge)
                 elif edge is t:
                     self.leaves.add(made[id(t)])
                 self.outputs.append(Output(t._data.value, "user", None, "", differentiable))
@@ -397,7 +415,7 @@ class _Results:
                 self.results.append(Result("output", output(base), data.path, freed, leaf))
             else:
                 self.results.append(Result("output", output(t), (), freed))
-        self._check_leaves(edges)
+        self._check_leaves()
 
     def _is_apart(self, t: Tensor) -> bool:
         """Whether the history of a tensor is not the one of its storage: a detached one."""
@@ -410,10 +428,10 @@ class _Results:
         same = [x for x in self.tensors if x._history is t._history and not x._chain]
         return self.add(same[0] if same else base_of(t))
 
-    def _check_leaves(self, edges: list[Edge]) -> None:
+    def _check_leaves(self) -> None:
         inside = {id(t) for t in self.tensors if self.engine.edge(t) is t}
         inside -= {id(x.shadow) for x in self.engine.lifted}
-        if any(id(t) in inside for t in reachable(edges)[0]):
+        if any(id(t) in inside for t in reachable(self.edges)[0]):
             raise TraceError(
                 "a leaf made inside a compiled function (by requires_grad_()) is returned, and so "
                 "is a result that depends on it: results have no gradients by one another; make "

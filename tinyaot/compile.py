@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import capture
 from tinyaot.errors import BackendError, TinyaotError, VerifyError
+from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
 from tinyaot.ops.core import mode
@@ -97,11 +98,16 @@ def lower(program: Program, options: Options, joint: bool) -> tuple[Program, Pip
         ),
         x,
     )
+    return _place(x, p), p
+
+
+def _place(x: Program, p: Pipeline) -> Program:
+    """From a partitioned Program to a planned one."""
+    log = p.decisions
     x = p.stage("layout", lambda: passes.assign_layouts(x, log=log), x)
     x = p.stage("fuse", lambda: passes.fuse(x, log=log), x)
     x = p.stage("schedule", lambda: passes.schedule(x, log=log), x)
-    x = p.stage("plan", lambda: passes.plan(x, log=log), x)
-    return x, p
+    return p.stage("plan", lambda: passes.plan(x, log=log), x)
 
 
 def check_values(name: str, before: Program, after: Program) -> None:
@@ -154,9 +160,15 @@ class Compiled:
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         why = None
+        if self._specializations and not kwargs:
+            newest = self._specializations[-1]
+            quick = newest.bind_fast(args)
+            if quick is not None:
+                return newest, quick
         for candidate in reversed(self._specializations):
             bound = candidate.bind(args, kwargs)
             if not isinstance(bound, str):
+                candidate.make_fast(args, kwargs, bound)
                 return candidate, bound
             why = why or bound
         made = self._specialize(args, kwargs, why)
@@ -176,17 +188,22 @@ class Compiled:
         began = time.perf_counter()
         captured = capture(self.__wrapped__, args, kwargs, self._options.keep_grads)
         traced = time.perf_counter() - began
-        joint = any(o.requires_grad for o in captured.program.outputs)
-        captured.whole_step = not joint
-        program, pipeline = lower(captured.program, self._options, joint)
+        program, pipeline = lower(captured.program, self._options, captured.joint)
         pipeline.stages[0].seconds += traced
         name, backend = load_backend(self._options.backend)
         record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
         began = time.perf_counter()
         executable = backend.Executable(program)
         record.stages.append(Stage("emit", program, time.perf_counter() - began))
+        record.kernels = list(executable.kernels)
         record.recompiled_because = why
-        made = Specialization(captured, executable, record, args, kwargs)
+        partitioned = record.program("partition")
+
+        def narrow(used: frozenset[int]) -> Executable:
+            half = _place(passes.narrow(partitioned, used), Pipeline())
+            return cast(Executable, backend.Executable(half))
+
+        made = Specialization(captured, executable, record, args, kwargs, narrow)
         record.measurer = self._measure
         self._specializations.append(made)
         if len(self._specializations) >= RECOMPILE_WARNING and not self._warned:

@@ -8,7 +8,6 @@ primitives, since a tanh costs more than an add.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tinyaot.ir import Node, Phase, Program
@@ -60,11 +59,11 @@ def _elements(primitive: Primitive, node: Node) -> int:
     return sum(r.type.size for r in node.results)
 
 
-def node_cost(node: Node, rates: Rates = TWO_CORES) -> Cost:
-    """The cost of one node on its own (not fused with its neighbours). Views and scalar
-    constants cost nothing."""
+def node_cost(node: Node, rates: Rates = TWO_CORES, *, copies: bool = False) -> Cost:
+    """The cost of one node on its own (not fused with its neighbours). Constants cost nothing, and
+    nor do views; `copies`: unless this is one that strides cannot express."""
     primitive = TABLE.get(node.op)
-    if primitive is None or primitive.may_alias or node.op == "full":
+    if primitive is None or node.op == "full" or (primitive.may_alias and not copies):
         return FREE
     flops = sum(
         primitive.flops([v.type for v in node.inputs], r.type, node.attrs) for r in node.results
@@ -76,14 +75,6 @@ def node_cost(node: Node, rates: Rates = TWO_CORES) -> Cost:
     else:
         arithmetic = _elements(primitive, node) * primitive.weight * 1e-9 / rates.element
     return Cost(flops, moved, rates.node + max(arithmetic, moved / rates.bandwidth))
-
-
-def total_cost(nodes: Iterable[Node], rates: Rates = TWO_CORES) -> Cost:
-    """The sum over nodes run one after another."""
-    total = FREE
-    for node in nodes:
-        total = total + node_cost(node, rates)
-    return total
 
 
 def is_recomputed(node: Node) -> bool:

@@ -41,7 +41,8 @@ class EagerEngine(Recorder):
             if primitive.name == "detach":
                 return self.detach(base)
             # A reshape that strides forbid is a copy; only rules and composites ask for one.
-            if primitive.name != "reshape" or np.may_share_memory(data, arrays[0]):
+            same = primitive.name != "reshape" or not data.size
+            if same or np.may_share_memory(data, arrays[0]):
                 return self.view(primitive, base, attrs, data)
         if (
             not data.flags.c_contiguous
@@ -115,6 +116,9 @@ class EagerEngine(Recorder):
                 f"the compiled function instead of storing it"
             )
         return data
+
+    def literal(self, array: np.ndarray) -> Tensor:
+        return Tensor(array)
 
     def random_bits(self, shape: Shape) -> Tensor:
         generator = random.generator

@@ -14,6 +14,7 @@ import numpy as np
 
 from tinyaot.backends.measure import Allocations, measure_peak
 from tinyaot.derivatives import grad
+from tinyaot.functions.shape import clone
 from tinyaot.ir import Program
 from tinyaot.random import generator
 from tinyaot.specialization import Bound, Specialization
@@ -61,10 +62,10 @@ def _eager_peak(
     def copy(tensor: Tensor) -> Tensor:
         """A tensor like an argument, once for each: a leaf for a leaf, which its gradient is of."""
         if id(tensor) not in copies:
-            leaf = leaf_of[id(tensor)] = tensor.detach().clone()
+            leaf = leaf_of[id(tensor)] = clone(tensor.detach())
             if tensor.requires_grad:
                 leaf.requires_grad_()
-            copies[id(tensor)] = leaf if tensor.is_leaf else leaf.clone()
+            copies[id(tensor)] = leaf if tensor.is_leaf else clone(leaf)
         return copies[id(tensor)]
 
     args, kwargs = map_tensors(args, copy), map_tensors(kwargs, copy)

@@ -123,7 +123,7 @@ class Recorder:
         if history.base is None:
             history.base = base._data  # no view yet, so this is the base
         out._history = history
-        out._chain = (*base._chain, (primitive.name, attrs))
+        out._chain = (*base._chain, _link(primitive.name, attrs, base, out))
         out._version = history.version
         out._edge = None
         if edge is not None:
@@ -152,10 +152,10 @@ class Recorder:
                 f"in-place: a {src.dtype.name} result cannot be written to a {dst.dtype.name} "
                 f"tensor; cast one first"
             )
-        if not dst.is_contiguous() and overlaps_itself(dst._geometry):
+        if self.is_repeated(dst):
             raise MutationError(
-                f"in-place: several elements of this {dst.shape} view are one in memory (it was "
-                f"expanded); clone() it before writing"
+                f"in-place: several elements of this {dst.shape} view, or of what it is a view of, "
+                f"are one in memory (it was expanded); clone() it before writing"
             )
         if not mode.grad_enabled:
             return
@@ -166,6 +166,15 @@ class Recorder:
                 f"in-place: {what} tensor that requires grad cannot be written; do it under "
                 f"no_grad(), or on a clone()"
             )
+
+    def is_repeated(self, tensor: Tensor) -> bool:
+        """Whether a tensor, or one that it shows a part of, repeats elements."""
+        if not tensor.is_contiguous() and overlaps_itself(tensor._geometry):
+            return True
+        if not tensor._chain:
+            return False
+        expanded = any(name == "broadcast" for name, _ in tensor._chain)
+        return expanded or overlaps_itself(Tensor(tensor._history.base)._geometry)
 
     def rebase(self, dst: Tensor, src: Tensor) -> None:
         """Note a visible write: the base's value now comes from the source, too."""
@@ -239,3 +248,10 @@ class Recorder:
                 f"{what}: the cotangent is {cotangent.type}, it must be {output.type} as the output"
             )
         return edge
+
+
+def _link(name: str, attrs: dict[str, Any], base: Tensor, out: Tensor) -> tuple[str, Any]:
+    """What a chain says of a view; a broadcast that repeats nothing is a reshape."""
+    if name == "broadcast" and out.size == base.size:
+        return "reshape", {"shape": out.shape}
+    return name, attrs

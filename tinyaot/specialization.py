@@ -8,86 +8,26 @@ program, and puts everything where eager would have left it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from tinyaot import random
 from tinyaot.capture import Capture, Ref, Result, replay
-from tinyaot.errors import GradError
-from tinyaot.ir import Output, Value
+from tinyaot.guards import TensorGuard, fast_check, owner_of, requires_grad
+from tinyaot.halves import Backward, CompiledNode, Executable, FreedNode
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
-from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import SCALARS, same_scalar
-from tinyaot.tape import TapeNode
-from tinyaot.tensor import NOT_KEPT, Edge, SavedHandle, Tensor, base_of
+from tinyaot.state import SCALARS, Slot, same_scalar
+from tinyaot.tensor import NOT_KEPT, SavedHandle, Tensor, base_of
 from tinyaot.tree import leaves, structure
 
-
-class Executable(Protocol):
-    """What a backend makes of a planned Program: entries "step", or "forward" and "backward"."""
-
-    def inputs(self, entry: str) -> list[Value]:
-        """What `run(entry, ...)` takes: a backward takes the inputs it reads, the saved values,
-        and the cotangents."""
-        ...
-
-    def outputs(self, entry: str) -> list[Output]:
-        """What `run(entry, ...)` gives: a backward its gradients, a forward the other outputs."""
-        ...
-
-    def run(self, entry: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Run once. Outputs are fresh at every call; mutated inputs are written in place."""
-        ...
-
+FAST_TRIES = 8  # how often a specialisation has its fast check made
 
 Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tensor arguments
-
-
-class TensorGuard:
-    """What a tensor input was when it was traced."""
-
-    __slots__ = ("data", "dtype", "requires_grad", "shape", "strides", "tensor")
-
-    def __init__(self, tensor: Tensor) -> None:
-        data = tensor._data
-        self.shape, self.strides, self.dtype = data.shape, data.strides, data.dtype
-        self.requires_grad = _eager().edge(tensor) is not None
-        self.tensor: Tensor | None = None  # the last one that passed, with its array
-        self.data: np.ndarray | None = None
-
-    def holds(self, tensor: Any) -> bool:
-        """Whether a tensor may stand for the traced one; quick for the one that did last time."""
-        if not isinstance(tensor, Tensor):
-            return False
-        data = tensor._data
-        if tensor._chain or tensor._history.edge is not None:
-            if (_eager().edge(tensor) is not None) != self.requires_grad:
-                return False
-        elif tensor._history.requires_grad != self.requires_grad:
-            return False
-        if tensor is self.tensor and data is self.data:
-            return True
-        if data.shape != self.shape or data.dtype != self.dtype or data.strides != self.strides:
-            return False
-        self.tensor, self.data = tensor, data
-        return True
-
-    def mismatch(self, tensor: Any, name: str) -> str:
-        """How a tensor that does not pass differs, in words."""
-        if not isinstance(tensor, Tensor):
-            return f"{name} is no tensor any more but {type(tensor).__name__}"
-        was = TensorType(numpy_to_dtype(self.dtype), self.shape)
-        if tensor.type != was:
-            return f"{name} is {tensor.type}, was {was}"
-        if (_eager().edge(tensor) is not None) != self.requires_grad:
-            now = "does not require grad" if self.requires_grad else "requires grad"
-            return f"{name} {now} now"
-        return f"{name} has other strides"
 
 
 def _eager() -> Recorder:
@@ -104,6 +44,7 @@ class Specialization:
         record: Record,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        narrow: Callable[[frozenset[int]], Executable],
     ) -> None:
         self.captured = captured
         self.executable = executable
@@ -126,13 +67,19 @@ class Specialization:
         ]
         self._written = {position for position, _ in self.mutated}
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
-        if not captured.whole_step:
+        self._fast: Callable[..., bool] | None = None
+        self._fast_bound: Bound | None = None
+        self._fast_tries = FAST_TRIES
+        self.backward_reads: list[int] = []
+        gradients: list[int] = []
+        if captured.joint:
             read = {v.id for v in executable.inputs("backward")}
             self.backward_reads = [positions[i] for i in positions if i in read]
-            self.gradients = [
+            gradients = [
                 positions[o.of] for o in executable.outputs("backward") if o.of is not None
             ]
-            self.zeros = sorted(captured.depends - set(self.gradients))
+        self.backward = Backward(executable, gradients, captured.uses, narrow)
+        self.targets = sorted(self.backward.reached(range(len(captured.uses))))
 
     # ---- is it right for this call? -------------------------------------------------------------
 
@@ -171,10 +118,50 @@ class Specialization:
                 if value is getattr(sources[position], "_data", None)
                 else value
             )
+        for slot, position in captured.twins:
+            held, source = slot.read(), sources[position]
+            if held is not source and held is not source._data:
+                return f"{slot.path} is another tensor than {captured.inputs[position].name}"
         for position, guard in self.guards.items():
             if not guard.holds(sources[position]):
                 return guard.mismatch(sources[position], captured.inputs[position].name)
         return self._aliasing(tensors, sources) or (sources, tensors)
+
+    def bind_fast(self, args: tuple[Any, ...]) -> Bound | None:
+        """The same for a call whose reach is untouched since the last one; None if that is not
+        sure. Only for flat positional tensors."""
+        if self._fast is None or self._fast_bound is None or not self._fast(*args):
+            return None
+        sources = self._fast_bound[0]
+        for argument, tensor in zip(self.captured.arguments, args, strict=True):
+            sources[argument.position] = tensor
+        return sources, list(args)
+
+    def make_fast(self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound) -> None:
+        """Prepare `bind_fast` from a call that the slow check passed. A few times only: state that
+        is another object at every call would have it made at every call."""
+        if not self._fast_tries or kwargs or not all(isinstance(a, Tensor) for a in args):
+            return
+        self._fast_tries -= 1
+        captured, sources = self.captured, bound[0]
+        state = [i for i in self.guards if i not in {a.position for a in captured.arguments}]
+        if any(a.views for a in captured.arguments) or len({id(a) for a in args}) != len(args):
+            return
+        tensors: list[tuple[Slot | None, Tensor]] = [
+            (captured.slots.get(i), sources[i]) for i in state
+        ]
+        tensors += [(slot, sources[i]) for slot, i in captured.twins]
+        if any(slot is not None and slot.read() is not t for slot, t in tensors):
+            return  # a NumPy array in reach
+        self._fast_bound = bound
+        self._fast = fast_check(
+            captured.reach.scalars,
+            captured.reach.identities,
+            tensors,
+            [sources[i] for i in captured.none_grads],
+            [(a, requires_grad(a)) for a in args],
+            frozenset(owner_of(sources[i]._data) for i in state),
+        )
 
     def peek(self, bound: Bound) -> list[np.ndarray]:
         """The arrays of a call's inputs; nothing runs, and no random number is drawn."""
@@ -243,16 +230,17 @@ class Specialization:
 
     def _forward(self, sources: list[Any], arrays: list[np.ndarray]) -> list[Tensor]:
         eager = _eager()
-        edges = [eager.edge(sources[i]) for i in (*self.gradients, *self.zeros)]
+        edges = [eager.edge(sources[i]) for i in self.targets]
         kept: list[Any] = [
             _save(sources[i], arrays[i]) if isinstance(sources[i], Tensor) else arrays[i]
             for i in self.backward_reads
         ]
-        user, saved = self._user_arrays("forward", arrays)
+        targets = [(i, sources[i].type) for i in self.targets]
+        user, saved = self._user_arrays("forward" if self.captured.joint else "step", arrays)
         outputs = [Tensor(a) for a in user]
         given = [*outputs, *(sources[position] for position in self._written)]
         kept += [_save_shared(a, given) for a in saved]
-        node = CompiledNode(self, edges, kept)
+        node = CompiledNode(self.backward, edges, targets, kept)
         made = [t for t, o in zip(outputs, self.user_outputs, strict=True) if o.requires_grad]
         for position, differentiable in self.mutated:
             if differentiable:
@@ -265,7 +253,6 @@ class Specialization:
         for position, differentiable in self.mutated:
             if differentiable:
                 eager.rebase(sources[position], next(written))
-        node.zeros = [sources[i].type for i in self.zeros]
         return outputs
 
     def _finish(self, sources: list[Any], tensors: list[Tensor], outputs: list[Tensor]) -> Any:
@@ -334,53 +321,3 @@ def _fill(tree: Any, results: dict[int, Tensor]) -> Any:
     if isinstance(tree, dict):
         return type(tree)((k, _fill(x, results)) for k, x in tree.items())
     return tree
-
-
-class CompiledNode(TapeNode):
-    """A compiled function on the eager tape: its backward half, with what the forward saved."""
-
-    __slots__ = ("kept", "specialization", "types", "zeros")
-    name = "compiled"
-
-    def __init__(
-        self, specialization: Specialization, edges: Sequence[Edge], kept: list[Any]
-    ) -> None:
-        super().__init__(edges, saves=specialization.captured.saves)
-        self.specialization = specialization
-        self.kept = kept  # what the backward takes: inputs it reads, then saved values
-        self.types: list[TensorType] = []  # of the cotangents
-        self.zeros: list[TensorType] = []  # of inputs that the outputs depend on, with gradient 0
-
-    def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
-        if create_graph:
-            raise GradError(
-                "differentiating twice across the boundary of a compiled function: its backward is "
-                "compiled, too; call grad(create_graph=True) inside the compiled function"
-            )
-        given = [
-            np.zeros(t.shape, t.dtype.numpy)
-            if c is None
-            else np.array(c._data, order="C", copy=None)
-            for c, t in zip(cotangents, self.types, strict=True)
-        ]
-        taken = [x.array if isinstance(x, SavedHandle) else x for x in self.kept]
-        found = self.specialization.executable.run("backward", taken + given)
-        return [Tensor(g) for g in found] + [
-            Tensor(np.zeros(t.shape, t.dtype.numpy)) for t in self.zeros
-        ]
-
-    def free(self) -> None:
-        super().free()
-        if self.saves:
-            self.kept = []
-
-
-class FreedNode(TapeNode):
-    """The history of a result whose graph a backward inside the compiled function used up."""
-
-    __slots__ = ()
-    name = "compiled"
-
-    def __init__(self, edges: Sequence[Edge]) -> None:
-        super().__init__(edges, saves=True)
-        self.freed = True

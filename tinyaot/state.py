@@ -95,6 +95,11 @@ class Slot:
         _SETTERS[self.get](self.owner, self.key, value)
 
 
+def attribute_slot(owner: Any, name: str) -> Slot:
+    """The place of an object's attribute."""
+    return Slot(name, owner, name, _attr)
+
+
 def same_scalar(a: Any, b: Any) -> bool:
     """Equal in type and value; NaN equals itself, 0.0 differs from -0.0."""
     if a is b:

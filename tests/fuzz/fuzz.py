@@ -16,7 +16,7 @@ def examine(program: Program, stages: bool) -> Difference | None | str:
 
 
 def fuzz_one(
-    seed: int, backend: str = "numpy", stages: bool = False, seconds: float = 30.0
+    seed: int, backend: str = "numpy", stages: bool = False, seconds: float = 10.0
 ) -> tuple[str, tuple[Program, Difference] | None]:
     """The verdict on a seed's program, and the shrunk program with its difference, if any."""
     try:

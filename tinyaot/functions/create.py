@@ -23,6 +23,7 @@ from tinyaot.functions.operands import (
     check_device,
     constant,
     dims_of,
+    engine,
     is_scalar,
     is_tracing,
 )
@@ -54,7 +55,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         own = dtype_of(data.dtype) if isinstance(data, np.generic) else scalar_dtype(data)
         made = constant(as_scalar("tensor", data, wanted or own), wanted or own)
     else:
-        made = Tensor(np.array(as_array("tensor", data, wanted), order="C"))
+        made = engine().literal(np.array(as_array("tensor", data, wanted), order="C"))
     return made.requires_grad_() if requires_grad else made
 
 

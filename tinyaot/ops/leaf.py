@@ -61,8 +61,10 @@ def _iota(size: int, dtype: DType) -> np.ndarray:
 def _iota_into(out: np.ndarray, size: int, dtype: DType) -> None:
     block = np.arange(min(size, _BLOCK))
     for start in range(0, size, _BLOCK):
+        if start:
+            block += _BLOCK
         part = out[start : start + _BLOCK]
-        np.copyto(part, block[: part.size] + start, casting="unsafe")
+        np.copyto(part, block[: part.size], casting="unsafe")
 
 
 iota = declare(
@@ -74,7 +76,8 @@ iota = declare(
         _iota_into,
         vjp=(),
         doc="0, 1, ... size - 1.",
-        scratch=lambda ins, out, attrs: 16 * min(out.size, _BLOCK),
+        # the block, and the 8 bytes of a step where there are several
+        scratch=lambda ins, out, attrs: 8 * min(out.size, _BLOCK) + 8 * (out.size > _BLOCK),
     )
 )
 

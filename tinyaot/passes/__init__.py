@@ -18,6 +18,7 @@ from tinyaot.passes.autodiff import differentiate
 from tinyaot.passes.functionalize import functionalize
 from tinyaot.passes.fuse import fuse
 from tinyaot.passes.layout import assign_layouts
+from tinyaot.passes.narrow import narrow
 from tinyaot.passes.partition import partition
 from tinyaot.passes.plan import plan
 from tinyaot.passes.schedule import schedule
@@ -136,6 +137,7 @@ __all__ = [
     "differentiate",
     "functionalize",
     "fuse",
+    "narrow",
     "partition",
     "pipeline",
     "plan",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tinyaot.ir import Node, Phase, Program, Value
 from tinyaot.ops.core import TABLE
@@ -17,13 +17,25 @@ from tinyaot.passes.storage import Storages, is_joint
 from tinyaot.shapes import overlaps_itself
 
 
-def give_homes(program: Program, storages: Storages) -> tuple[Program, Storages, dict[int, int]]:
-    """Add the `copy` nodes without which some output would have no memory of its own.
+@dataclass(frozen=True)
+class Homes:
+    """A program in which every output can have its home.
 
-    They are: of an input (or a view of one) that is given back; of a gradient that shares its
-    storage with another output or repeats elements; of a mutated output's value when it cannot be
-    computed in the input's buffer. Returns the program, its storages, and its `in_place_updates`.
+    `updates`: its `in_place_updates`. `copies`: (the copy's id, the id it copies, why): of an input
+    that is given back, `input-given-back`; of an input's old value that would be lost before its
+    other reader, `swapped`; of a new value that could not be computed in the input's buffer,
+    `read-later`; of one that the caller gets apart, too, `also-given-back`; of a gradient that
+    shares its storage or repeats elements, `shared-gradient`.
     """
+
+    program: Program
+    storages: Storages
+    updates: dict[int, int]
+    copies: list[tuple[int, int, str]]
+
+
+def give_homes(program: Program, storages: Storages) -> Homes:
+    """Add the `copy` nodes without which some output would have no memory of its own."""
     editor = _Editor(program, storages)
     editor.copy_given_inputs()
     editor.copy_mutated()
@@ -32,7 +44,7 @@ def give_homes(program: Program, storages: Storages) -> tuple[Program, Storages,
     updates = editor.updates
     if after is not editor.looked_at:
         updates = in_place_updates(after, editor.storages)
-    return after, editor.storages, updates
+    return Homes(after, editor.storages, updates, editor.copies)
 
 
 class _Editor:
@@ -46,17 +58,20 @@ class _Editor:
         self.next_id = program.next_id
         self.early: dict[int, list[Node]] = {}  # by the value that is copied
         self.late: dict[bool, list[Node]] = {False: [], True: []}  # by: in the backward half
+        self.copies: list[tuple[int, int, str]] = []
 
     def root(self, value: Value) -> int:
         return self.storages.root[value.id]
 
-    def copy(self, value: Value, *, early: bool = False, gradient: bool = False) -> Value:
-        """A new value: `value` in memory of its own. `early`: with the value that an input has
-        before any overwriting."""
+    def copy(self, position: int, why: str, *, early: bool = False) -> None:
+        """Let the output at `position` give a copy of its value. `early`: of the value that an
+        input has before any overwriting."""
+        output = self.outputs[position]
+        value = output.value
         producer = self.program.producers.get(value.id)
         cotangent = any(i.value.id == value.id for i in self.program.inputs_of("cotangent"))
         phase: Phase = (producer.phase if producer else None) or "forward"
-        if gradient or cotangent:
+        if output.role == "gradient" or cotangent:
             phase = "backward"
         fresh = Value(self.next_id, value.type)
         self.next_id += 1
@@ -66,37 +81,34 @@ class _Editor:
         else:
             self.late[self.joint and phase == "backward"].append(node)
         self.storages = self.storages.with_root(fresh)
-        return fresh
-
-    def give(self, position: int, value: Value) -> None:
-        self.outputs[position] = replace(self.outputs[position], value=value)
+        self.copies.append((fresh.id, value.id, why))
+        self.outputs[position] = replace(output, value=fresh)
 
     def copy_given_inputs(self) -> None:
         """The caller gets its own memory, with the value from before any overwriting."""
         for position, output in enumerate(self.outputs):
             if output.role in ("user", "gradient") and self.root(output.value) in self.inputs:
-                gradient = output.role == "gradient"
-                self.give(position, self.copy(output.value, early=True, gradient=gradient))
+                self.copy(position, "input-given-back", early=True)
 
     def copy_mutated(self) -> None:
-        mutated = [(at, o) for at, o in enumerate(self.outputs) if o.role == "mutated"]
-        overwritten = {o.of for _, o in mutated}
-        for position, output in mutated:
+        mutated = [at for at, o in enumerate(self.outputs) if o.role == "mutated"]
+        overwritten = {self.outputs[at].of for at in mutated}
+        for at in mutated:
             # The value is another input, or a view of this one: it must not be lost meanwhile.
+            output = self.outputs[at]
             if output.value.id != output.of and self.root(output.value) in overwritten:
-                self.give(position, self.copy(output.value))
+                self.copy(at, "swapped")
         self.looked_at = self.program_so_far()
         self.updates = in_place_updates(self.looked_at, self.storages)
-        for position, output in mutated:
-            value = self.outputs[position].value
-            if value.id != output.of and output.of not in self.updates:
-                self.give(position, self.copy(value))
+        for at in mutated:
+            output = self.outputs[at]
+            if output.value.id != output.of and output.of not in self.updates:
+                self.copy(at, "read-later")
         # Whoever else gives such a value to the caller cannot give it the input's own buffer.
-        owned = {self.outputs[at].value.id for at, _ in mutated}
+        owned = {self.outputs[at].value.id for at in mutated}
         for position, output in enumerate(self.outputs):
             if output.role in ("user", "gradient") and self.root(output.value) in owned:
-                gradient = output.role == "gradient"
-                self.give(position, self.copy(output.value, gradient=gradient))
+                self.copy(position, "also-given-back")
 
     def copy_shared_gradients(self) -> None:
         """A gradient is accumulated in place later on, so it shares its memory with nothing."""
@@ -107,7 +119,7 @@ class _Editor:
             root, geometry = self.root(output.value), self.storages.geometry[output.value.id]
             whole = math.prod(self.storages.geometry[root].shape) == math.prod(geometry.shape)
             if root in taken or not whole or overlaps_itself(geometry):
-                self.give(position, self.copy(output.value, gradient=True))
+                self.copy(position, "shared-gradient")
             taken.add(root)
 
     def program_so_far(self) -> Program:

@@ -47,12 +47,18 @@ def plan_storages(
     program: Program, storages: Storages, log: list[Decision] | None = None
 ) -> Program:
     """`plan` for a caller that knows the program's storages already (schedule tries orders)."""
-    program, storages, updates = give_homes(program, storages)
-    planner = _Planner(program, storages, updates)
+    homes = give_homes(program, storages)
+    program = homes.program
+    planner = _Planner(program, homes.storages, homes.updates)
     planner.share_buffers()
     planner.assign_offsets()
     result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places()))
     if log is not None:
+        values = program.values
+        log += [
+            Decision("copy", of, f"%{copy}", why, {"bytes": values[copy].type.nbytes})
+            for copy, of, why in homes.copies
+        ]
         log += planner.decisions()
     return result
 

@@ -95,9 +95,10 @@ class _Dependences:
     def _wait_for_readers(self, position: dict[int, int]) -> None:
         """The node that computes an input's new value waits for the readers of the old one, where
         no cycle forbids it: the new value can then be written in place."""
+        given = {o.value.id for o in self.program.outputs}  # the planner will copy what they see
         readers: dict[int, set[int]] = {}
         for at, node in enumerate(self.nodes):
-            if not self.storages.is_view(node):
+            if not self.storages.is_view(node) or node.results[0].id in given:
                 for v in node.inputs:
                     readers.setdefault(self.storages.root[v.id], set()).add(at)
         self.updates: set[int] = set()

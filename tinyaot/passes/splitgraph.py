@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tinyaot.cost import FREE, Cost, Rates, node_cost, total_cost
+from tinyaot.cost import FREE, Cost, Rates, node_cost
 from tinyaot.ir import Program, Value, live_nodes
 from tinyaot.passes.mincut import INFINITY, FlowNetwork
 from tinyaot.passes.storage import is_constant, is_joint, storages_of
@@ -124,11 +124,14 @@ class SplitGraph:
             if node is None:
                 self.cost[id_], self.price[id_] = FREE, INFINITY
                 continue
-            cost = node_cost(node, rates) if id_ in runs_anyway else FREE
+            cost = node_cost(node, rates, copies=True) if id_ in runs_anyway else FREE
             self.cost[id_] = cost
             self.price[id_] = cost.seconds if objective == "time" else float(cost.flops)
         self.total_price = sum(p for p in self.price.values() if p != INFINITY)
-        self.step = total_cost(self.program.nodes, rates)
+        is_view = self.storages.is_view
+        self.step = sum(
+            (node_cost(n, rates, copies=not is_view(n)) for n in self.program.nodes), FREE
+        )
 
     # ---- choices ----
 

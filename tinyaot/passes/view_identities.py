@@ -238,6 +238,19 @@ def scatter_into_place(node: Node, graph: Graph) -> Rewritten:
     return base if taken.inputs[0].id == base.id and _place(taken) == _place(node) else None
 
 
+@rule("pieces", "permute")
+def permute_of_scatter(node: Node, graph: Graph) -> Rewritten:
+    """What is scattered into a transpose, to be transposed back, is scattered transposed."""
+    inner = graph.producer(node.inputs[0])
+    if inner is None or inner.op != "slice_scatter":
+        return None
+    if operand_of(inner.inputs[0], graph, "permute") is None:
+        return None
+    perm, ranges = node.attrs["perm"], ranges_of(inner)
+    base, src = (graph.make("permute", v, perm=perm) for v in inner.inputs)
+    return remake(node, inner.op, base, src, **slice_attrs(tuple(ranges[p] for p in perm)))
+
+
 # ---- sums of pieces: the backward of splits and writes ------------------------------------------
 
 
