@@ -98,7 +98,7 @@ class Grower:
             names += ["div", "atan2", "pow"]
         name = self.rng.choice(names)
         if name in ("div", "pow") or (name in ("floordiv", "remainder") and x.dtype.is_floating):
-            y = ops.add(ops.abs(y), 0.5)
+            y = ops.add(ops.abs(y), 0.5) if isinstance(y, Sym) else y
             x = ops.abs(x) if name == "pow" else x
         return getattr(ops, name)(x, y)
 

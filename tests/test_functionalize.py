@@ -97,6 +97,17 @@ def test_write_that_discards_the_old_value() -> None:
     check(f, [[1, 2]], [[3, 6]], [[3, 3]])
 
 
+def test_a_value_that_was_all_replaced_has_a_gradient_of_zeros() -> None:
+    """As every operand of what was recorded; only an unused input has none (rows 22 and 23)."""
+
+    def f(x: Any, unused: Any) -> Any:
+        y = ops.mul(x, 5.0)
+        ops.write(y, ops.full(value=3.0, shape=(2,), dtype=float64))
+        return y
+
+    check(f, [[1, 2], [1, 2]], [[3, 3]], [[0, 0], None])
+
+
 def test_write_through_a_view_changes_the_base() -> None:
     def f(x: Any) -> Any:
         y = ops.mul(x, 1.0)
@@ -256,6 +267,19 @@ def test_detached_alias_sees_writes_without_their_gradient() -> None:
         return ops.mul(d, x)
 
     check(f, [[2.0]], [[12]], [[6]])
+
+
+def test_a_view_after_a_visible_and_a_hidden_write() -> None:
+    """It has the gradient of the one, and the value of the other."""
+
+    def f(x: Any) -> Any:
+        y = ops.mul(x, 1.0)
+        v = part(y, slice(0, 1))
+        ops.write(y, ops.mul(y, x))
+        ops.write(ops.detach(y), ops.full(value=10.0, shape=(2,), dtype=float64))
+        return ops.mul(v, v)
+
+    check(f, [[3.0, 4.0]], [[100]], [[2 * 10 * 2 * 3, 0]])
 
 
 def test_detached_view_of_a_view_writes_the_base() -> None:

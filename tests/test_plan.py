@@ -219,6 +219,17 @@ def test_an_update_that_comes_too_early_is_copied_at_the_end() -> None:
     assert [o.value.id for o in program.outputs_of("mutated")] == [program.nodes[-1].result.id]
 
 
+def test_one_value_for_two_inputs() -> None:
+    """As when two gradients are set to zero: one is written in place, the other copied."""
+    s = Small(2)
+    with using(s.builder):
+        zero = ops.full(value=0.0, shape=(8, 8), dtype=float32)
+    log: list[Decision] = []
+    program = s.plan(Output(zero.value, "mutated", 0), Output(zero.value, "mutated", 1), log=log)
+    assert [n.op for n in program.nodes] == ["full", "copy"]
+    assert {d.reason for d in log} == {"updates-input", "given-twice"}
+
+
 def test_a_swap() -> None:
     s = Small(2)
     a, b = s.values
@@ -376,6 +387,10 @@ def test_the_lowest_gap_is_taken() -> None:
     slots = [slot(0, 256, 0, 9), slot(1, 128, 0, 3), slot(2, 128, 4, 9), slot(3, 64, 2, 2)]
     assert place_slots(slots) == 448
     assert [s.offset for s in slots] == [0, 256, 256, 384]
+    # A gap between two that stay: between the first and the third, where the second has died.
+    slots = [slot(0, 256, 0, 9), slot(1, 256, 0, 3), slot(2, 256, 2, 9), slot(3, 128, 4, 9)]
+    assert place_slots(slots) == 768
+    assert [s.offset for s in slots] == [0, 256, 512, 256]
 
 
 def test_figures_of_the_live_bytes() -> None:

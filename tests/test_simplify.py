@@ -159,6 +159,15 @@ FIRES: list[tuple[str, Callable[[Any], Any], list[str]]] = [
         lambda x: ops.exp(ops.permute(ops.permute(x, perm=(1, 0)), perm=(1, 0))),
         ["exp"],
     ),
+    (
+        "permute-of-permute",
+        lambda x: ops.exp(
+            ops.permute(
+                ops.permute(ops.reshape(x, shape=(3, 4, 16)), perm=(1, 2, 0)), perm=(0, 2, 1)
+            )
+        ),
+        ["reshape", "permute", "exp"],
+    ),
     ("slice-of-slice", lambda x: ops.exp(cut(cut(x, 1, 8, 40), 1, 2, 9)), ["slice", "exp"]),
     ("slice-of-slice", lambda x: ops.exp(ops.flip(ops.flip(x, 1), 1)), ["exp"]),
     (
@@ -319,6 +328,7 @@ CAST_CHAINS = [
     (int64, (float64,), int64, 2),
     (int32, (float64,), int32, 0),
     (uint8, (bfloat16,), int32, 1),
+    (int32, (float64,), int8, 2),  # 300.0 to int8 is not what 300 to int8 is
     (bool_, (float32,), bool_, 0),
     (bool_, (int8,), float32, 1),
 ]

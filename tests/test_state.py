@@ -436,3 +436,19 @@ def test_recompiling_again_and_again_says_so_once() -> None:
         for count in range(12):  # noqa: B007
             assert g(ta.ones(1)).item() == count
     assert len(seen) == 1
+
+
+def test_retrace_finds_what_lies_outside_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINYAOT_RETRACE", "1")
+    import itertools
+
+    ticks = itertools.count(1)  # no attribute, no item: nothing that a guard could look at
+
+    def f(x: Any) -> Any:
+        return x * next(ticks)
+
+    g = ta.compile(f, backend="numpy")
+    with pytest.raises(ta.errors.TraceError, match="another program"):
+        g(ta.ones(1))
+    h = ta.compile(lambda x: x * 2, backend="numpy")
+    assert h(h(ta.ones(1))).item() == 4

@@ -134,7 +134,8 @@ def _attempt(
 
 
 def _bases(found: Capture) -> dict[History, Tensor]:
-    """The bases to lift where a written input overlaps another; empty if there are none.
+    """The bases to lift where a written input overlaps another, or where a gradient by one input
+    would miss what flows through a view of it; empty if there are none.
 
     Raises MutationError where overlapping inputs are not views of one base.
     """
@@ -162,6 +163,13 @@ def _bases(found: Capture) -> dict[History, Tensor]:
                 locate=False,
             )
         bases[a._history] = a if not a._chain else b if not b._chain else base_of(a)
+    if any(n.op == "grad" for n in found.program.nodes):
+        whole = {t._history: t for t in tensors if not t._chain}
+        for t, x in zip(tensors, lifted, strict=True):
+            if t._chain and x.requires_grad:
+                bases.setdefault(
+                    t._history, whole[t._history] if t._history in whole else base_of(t)
+                )
     return bases
 
 
@@ -409,7 +417,7 @@ class _Results:
                 source = self.engine.lifted.index(data.root.input)
                 leaf = leaf and self.engine.lifted[source].shadow is not t
                 self.results.append(Result("input", source, data.path, leaf=leaf))
-            elif data.path and len(sharing[id(data.root)]) > 1:
+            elif data.path and (len(sharing[id(data.root)]) > 1 or _expands(data.path)):
                 base = data.root.tensor
                 assert base is not None
                 self.results.append(Result("output", output(base), data.path, freed, leaf))
@@ -438,6 +446,11 @@ class _Results:
                 "the leaf outside, and pass it",
                 locate=False,
             )
+
+
+def _expands(path: Chain) -> bool:
+    """Whether a path repeats elements: made anew it repeats them, too, and cannot be written."""
+    return any(name == "broadcast" for name, _ in path)
 
 
 def _freed(edge: Edge) -> bool:

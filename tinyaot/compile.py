@@ -15,7 +15,7 @@ import numpy as np
 from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import capture
-from tinyaot.errors import BackendError, TinyaotError, VerifyError
+from tinyaot.errors import BackendError, TinyaotError, TraceError, VerifyError
 from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
@@ -156,6 +156,8 @@ class Compiled:
         if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
             return self.__wrapped__(*args, **kwargs)
         found, bound = self._find(args, kwargs)
+        if os.environ.get("TINYAOT_RETRACE") == "1":
+            self._retrace(found, args, kwargs)
         return found(bound)
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
@@ -220,6 +222,17 @@ class Compiled:
 
         found, bound = self._find(args, kwargs)
         return measure_call(self.__wrapped__, found, bound, args, kwargs)
+
+    def _retrace(
+        self, found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """TINYAOT_RETRACE=1: what lies outside reach must not change what is traced, either."""
+        now = capture(self.__wrapped__, args, kwargs, self._options.keep_grads).program
+        if now != found.captured.program:
+            raise TraceError(
+                f"{self._name}: tracing it again gives another program: it depends on something "
+                f"that is not reached from its arguments, closures and globals"
+            )
 
     @property
     def records(self) -> list[Record]:

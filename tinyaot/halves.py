@@ -126,6 +126,10 @@ class CompiledNode(TapeNode):
         self.used: frozenset[int] = frozenset()  # saving ops that the last backward went through
         self.used_up: frozenset[int] = frozenset()  # ... and those that were freed
 
+    def edges_from(self, index: int) -> Sequence[Edge]:
+        inputs = self.backward.uses[index].inputs
+        return [e for e, (i, _) in zip(self.edges, self.targets, strict=True) if i in inputs]
+
     def check_alive(self) -> None:
         """`pull` does this, which knows where the backward comes from."""
 

@@ -107,9 +107,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value lives. `space`: arena, output, saved, input (a leaf's own buffer) or literal
-    (a scalar constant, no memory). `root` is the id whose bytes it shares (itself, if its own);
-    `first` and `last` are node positions of birth and last use of the whole storage."""
+    """Where a value lives.
+
+    `space`: arena; output (a fresh buffer that the caller keeps); saved (the block that a forward
+    half hands to its backward); input (an input's own buffer); literal (a constant: no memory).
+    `root` is the id of the value that the buffer at `offset`, of `nbytes`, was first made for:
+    views share it, and so does a value that is computed in the buffer of a dead one. `first` and
+    `last` are the node positions of the whole buffer's birth (-1: an input) and of its last use
+    (the number of nodes, if it is given back)."""
 
     space: Literal["arena", "output", "saved", "input", "literal"]
     offset: int
@@ -121,7 +126,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The memory plan of a scheduled Program: bytes of the arena and each value's place."""
+    """The memory plan of a scheduled Program: bytes of the arena and each value's place. All values
+    with one root have equal places; how a view lies in its buffer follows from the nodes."""
 
     arena: int
     places: Mapping[int, Place]

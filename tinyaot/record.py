@@ -100,7 +100,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Point:
-    """One way to partition that was looked at."""
+    """One way to partition that was looked at. `planned_peak` is exact for the chosen one, and for
+    the others never too small: those that could not win are planned in their given order only."""
 
     name: str
     saved_bytes: int

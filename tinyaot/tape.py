@@ -180,6 +180,10 @@ class TapeNode:
         """The cotangent of each operand (None where its edge is None or nothing flows)."""
         raise NotImplementedError
 
+    def edges_from(self, index: int) -> Sequence[Edge]:
+        """The edges that the cotangent of one result leads to."""
+        return self.edges
+
     def check_alive(self) -> None:
         """Raise GradError if the values that the backward needs were freed by an earlier one."""
         if self.freed and self.saves:
@@ -335,7 +339,7 @@ def nodes_between(
     roots: Sequence[Edge], targets: Sequence[Edge]
 ) -> tuple[tuple[set[int], set[int]], list[bool]]:
     """What a walk from the roots to the targets visits (its `only`), and which it reaches."""
-    found: dict[int, TapeNode] = {}
+    found: dict[int, list[Edge]] = {}
     leaves: set[int] = set()
     reached: set[tuple[int, int]] = set()
     stack = list(roots)
@@ -345,15 +349,16 @@ def nodes_between(
             leaves.add(id(edge))
         elif edge is not None:
             node, index = edge
-            reached.add((node.seq, index))
-            if node.seq not in found:
-                found[node.seq] = node
-                stack.extend(node.edges)
+            if (node.seq, index) not in reached:
+                reached.add((node.seq, index))
+                edges = node.edges_from(index)
+                found.setdefault(node.seq, []).extend(edges)
+                stack.extend(edges)
     goal_leaves = {id(t) for t in targets if isinstance(t, Tensor)}
     goal_nodes = {t[0].seq for t in targets if isinstance(t, tuple)}
     useful: set[int] = set()
     for seq in sorted(found):
-        for e in found[seq].edges:
+        for e in found[seq]:
             if isinstance(e, Tensor):
                 if id(e) in goal_leaves:
                     useful.add(seq)

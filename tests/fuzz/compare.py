@@ -104,8 +104,9 @@ def compare(program: Program, stages: bool = False) -> Difference | None | str:
     if eager is not None or compiled_ is not None:
         if type(eager) is type(compiled_):
             return None
-        if any(a in str(compiled_) for a in ALLOWED):
-            return "refused"
+        for a in ALLOWED:
+            if a in str(compiled_):
+                return f"refused: {a}"
         message = str(compiled_ or eager).split("\n")[0]
         return Difference(
             f"error: eager {type(eager).__name__}, compiled {type(compiled_).__name__}: {message}"
@@ -226,12 +227,13 @@ def check(program: Program, namespace: dict[str, Any]) -> Difference | None:
             program.options,
             seed=program.seed,
         ).run(True)
-        call = next(s for s in program.caller if isinstance(s, str) and " = f(" in s)
+        calls = [s for s in program.caller if isinstance(s, str) and " = f(" in s]
         before["given"] = lambda *args, **kwargs: check_stages(before["f"], *args, **kwargs)
-        exec(call.replace("= f(", "= given("), before)
+        if calls:
+            exec(calls[0].replace("= f(", "= given("), before)
     except Exception as error:
         return Difference(
-            f"stages: {type(error).__name__}: {str(error).strip().splitlines()[0]}", str(error)
+            f"stages: {type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}", str(error)
         )
     return None
 

@@ -125,8 +125,13 @@ def _rsqrt(x: np.ndarray, out: np.ndarray) -> None:
     np.reciprocal(out, out=out)
 
 
+@cache
+def _zero(dtype: np.dtype[Any]) -> np.ndarray:
+    return np.zeros((), dtype)
+
+
 def _relu(x: np.ndarray, out: np.ndarray | None = None) -> Any:
-    return np.maximum(x, x.dtype.type(0), out=out)
+    return np.maximum(x, _zero(x.dtype), out=out)
 
 
 def _power(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:

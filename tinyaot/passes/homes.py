@@ -23,9 +23,10 @@ class Homes:
 
     `updates`: its `in_place_updates`. `copies`: (the copy's id, the id it copies, why): of an input
     that is given back, `input-given-back`; of an input's old value that would be lost before its
-    other reader, `swapped`; of a new value that could not be computed in the input's buffer,
-    `read-later`; of one that the caller gets apart, too, `also-given-back`; of a gradient that
-    shares its storage or repeats elements, `shared-gradient`.
+    other reader, `swapped`; of a new value that could not be computed in the input's buffer, since
+    the old one is `read-later`, since it is a `view` of another storage, or since two inputs are
+    `given-twice` the same; of one that the caller gets apart, too, `also-given-back`; of a gradient
+    that shares its storage or repeats elements, `shared-gradient`.
     """
 
     program: Program
@@ -103,12 +104,18 @@ class _Editor:
         for at in mutated:
             output = self.outputs[at]
             if output.value.id != output.of and output.of not in self.updates:
-                self.copy(at, "read-later")
+                self.copy(at, self._why_not_in_place(output.value))
         # Whoever else gives such a value to the caller cannot give it the input's own buffer.
         owned = {self.outputs[at].value.id for at in mutated}
         for position, output in enumerate(self.outputs):
             if output.role in ("user", "gradient") and self.root(output.value) in owned:
                 self.copy(position, "also-given-back")
+
+    def _why_not_in_place(self, value: Value) -> str:
+        if self.storages.is_root(value):
+            written = {self.looked_at.nodes[at].results[0].id for at in self.updates.values()}
+            return "given-twice" if value.id in written else "read-later"
+        return "view"
 
     def copy_shared_gradients(self) -> None:
         """A gradient is accumulated in place later on, so it shares its memory with nothing."""

@@ -270,8 +270,6 @@ def sum_of_pieces(node: Node, graph: Graph) -> Rewritten:
         return None
     axis, parts = a.axis, tuple(sorted((*a.parts, *b.parts), key=lambda part: part[0]))
     starts, stops = [start for start, _, _ in parts], [stop for _, stop, _ in parts]
-    if any(stop > start for stop, start in zip(stops, starts[1:])):
-        return None
     graph.notes[node.result.id] = Pieces(axis, parts)
     if [0, *stops] != [*starts, node.result.type.shape[axis]]:
         return None

@@ -12,11 +12,11 @@ static inline float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f;
 static inline int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 static inline float power_of_2(int32_t n) { return from_bits((n + 127) << 23); }
 
-static inline float exp_f32(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
-  float n = rintf(x * 1.44269504088896341f);
-  float r = fmaf(n, -0.693145751953125f, x);
+/* exp(x) for x = n log 2 + r, without the factor 2^n; n + 1.5 * 2^23 in *shifted, whose low bits
+   count in units of n. */
+static inline float exp_part(float x, float bias, float *shifted) {
+  *shifted = fmaf(x, 1.44269504088896341f, bias);
+  float n = *shifted - bias, r = fmaf(n, -0.693145751953125f, x);
   r = fmaf(n, -1.42860682030941723212e-6f, r);
   float p = 1.9875691500e-4f;
   p = fmaf(p, r, 1.3981999507e-3f);
@@ -24,9 +24,21 @@ static inline float exp_f32(float x) {
   p = fmaf(p, r, 4.1665795894e-2f);
   p = fmaf(p, r, 1.6666665459e-1f);
   p = fmaf(p, r, 5.0000001201e-1f);
-  p = fmaf(p * r, r, r) + 1.0f;
-  int32_t k = (int32_t)n, half = k >> 1; /* in two steps: 2^k alone may overflow, or be subnormal */
-  return p * power_of_2(half) * power_of_2(k - half);
+  return fmaf(p * r, r, r) + 1.0f;
+}
+
+static inline float exp_f32(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  float shifted, p = exp_part(x, 12582912.0f, &shifted);
+  int32_t n = to_bits(shifted) - 0x4b400000, half = n >> 1;
+  return p * power_of_2(half) * power_of_2(n - half); /* 2^n alone may overflow, or be subnormal */
+}
+
+/* The same for |x| < 87. */
+static inline float exp_inside(float x) {
+  float shifted, p = exp_part(x, 12582912.0f + 127.0f, &shifted);
+  return p * from_bits(to_bits(shifted) << 23);
 }
 
 static inline float log_f32(float x) {
@@ -55,6 +67,7 @@ static inline float log_f32(float x) {
   return x != x ? x : r;
 }
 
+/* Near 0 a polynomial; beyond, 1 - 2 / (exp(2x) + 1). */
 static inline float tanh_f32(float x) {
   float a = fabsf(x), q = x * x;
   float p = -5.70498872745e-3f;
@@ -62,7 +75,8 @@ static inline float tanh_f32(float x) {
   p = fmaf(p, q, -5.37397155531e-2f);
   p = fmaf(p, q, 1.33314422036e-1f);
   p = fmaf(p, q, -3.33332819422e-1f);
-  float small = fmaf(p * q, a, a), large = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
+  float c = a > 10.0f ? 10.0f : a; /* where tanh rounds to 1 */
+  float small = fmaf(p * q, a, a), large = 1.0f - 2.0f / (exp_inside(2.0f * c) + 1.0f);
   return copysignf(a < 0.625f ? small : large, x);
 }
 
@@ -87,7 +101,7 @@ static inline float erf_f32(float x) {
   r = fmaf(r, c, -6.3728577e-1f);
   r = fmaf(r, c, -1.1276155f);
   r = fmaf(r, c, -2.0991352e-4f);
-  float large = copysignf(1.0f - exp_f32(r), x);
+  float large = copysignf(1.0f - exp_inside(r), x);
   return a > 0.921875f ? large : small;
 }
 

@@ -10,6 +10,7 @@ compilers, restricted to what strides can express).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.labels import Atom, Labels
@@ -41,7 +42,7 @@ class Linear:
 AxisIndex = tuple[Term, ...] | Linear
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Access:
     """A read of `root`: `pairs` of (root atom, term) and `affine` reads of whole axes."""
 
@@ -49,12 +50,12 @@ class Access:
     pairs: tuple[tuple[Atom, Term], ...]
     affine: tuple[tuple[int, Linear], ...] = ()
 
-    @property
+    @cached_property
     def straight(self) -> bool:
         """The root's element at the reader's own position."""
         return not self.affine and all(a is e for a, e in self.pairs)
 
-    @property
+    @cached_property
     def atoms(self) -> list[Atom]:
         """The reader's atoms that the read depends on, in the root's order."""
         found = [e for _, e in self.pairs if isinstance(e, Atom)]

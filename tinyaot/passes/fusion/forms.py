@@ -234,7 +234,7 @@ class _Converter:
             return self.fallback(node, ins)
         if kind == "reduce" and all(ins[0].shape[j] == 1 for j in node.attrs["axes"]):
             return self.make("map", "copy", ins, type_, {}, node, value)
-        if kind == "gather" and reshaped(ins[0]):
+        if kind == "gather" and not has_strides(ins[0]):
             ins[0] = self.copy(ins[0], node)
         if kind in ("map", "random", "reduce", "gather"):
             return self.make(kind, node.op, ins, type_, node.attrs, node, value)
@@ -352,13 +352,13 @@ def merge_pads(sides: Sequence[Op | _Pad], node: Node) -> _Pad | None:
     return _Pad(a.axis, pieces, a.type, node)
 
 
-def reshaped(x: Op) -> bool:
-    """Whether an axis of x may have no single stride: a reshape of another view."""
+def has_strides(x: Op) -> bool:
+    """Whether x is memory with one stride for each axis (a reshape of another view may not be)."""
     while x.form == "view":
         if x.name == "reshape" and x.ins[0].form == "view" and x.ins[0].name != "reshape":
-            return True
+            return False
         x = x.ins[0]
-    return False
+    return x.form not in ("const", "iota")
 
 
 def phase_of(op: Op) -> Phase:

@@ -16,12 +16,11 @@ from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access, Opaque, resolve
 from tinyaot.passes.fusion.forms import LEAVES, Forms, Op, topological
 from tinyaot.passes.fusion.labels import Atom, Labels
-from tinyaot.passes.fusion.model import LOAD, Machine
+from tinyaot.passes.fusion.model import LOAD, RANDOM, Machine
 
 KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored
 INLINE = 0.3  # ns an element: cheaper maps of leaves are computed wherever they are read
 WHOLE = ("dot", "concat", "fallback")  # forms that read their operands from memory
-RANDOM = 1.5  # ns an element of random bits
 
 
 @dataclass(slots=True)
@@ -124,9 +123,9 @@ def materialise(view: Op, ops: Sequence[Op], forms: Forms) -> list[Op]:
     return topological(order, [*forms.inputs, *(op for op, _ in forms.outputs)])
 
 
-def add_copy(g: Graph, source: Op) -> Op:
-    """A work op that copies `source`, and takes its place as an output and for who reads it from
-    memory as a whole."""
+def add_copy(g: Graph, source: Op, readers: bool) -> Op:
+    """A work op that copies `source`, and takes its place as an output; with `readers` also for who
+    reads it from memory as a whole."""
     copy = Op("map", "copy", (source,), source.type, {}, source.value, source.node)
     copy.id = g.ops[-1].id + 1
     g.ops.append(copy)
@@ -138,7 +137,7 @@ def add_copy(g: Graph, source: Op) -> Op:
     g.users[copy], g.readers[copy] = [], []
     g.readers[source].append(copy)
     g.needs[copy] = (source,)
-    for user, i in whole_readers(g, source):
+    for user, i in whole_readers(g, source) if readers else ():
         old = g.reads[user][i]
         g.reads[user][i] = Access(copy, old.pairs, old.affine)
         g.users[source].remove(user)

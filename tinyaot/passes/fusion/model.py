@@ -11,7 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Const
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 LOAD = 0.08  # ns an element: a load that misses L1
 PACK_A, PACK_B, PACK_B_TRANSPOSED, WRITE_C = 0.1, 0.08, 0.25, 0.05  # ns an element of a product
 CALL, MEMBER = 200.0, 30.0  # ns a product, and a member of a region, each tile
-REDUCE = 0.04  # ns an element
+REDUCE, RANDOM = 0.04, 1.5  # ns an element
 FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2, "fallback": 2.0}
 BARRIER, FORK = 1000.0, 5000.0  # ns a region, and waking the threads
 MAX_ROWS, MAX_ELEMENTS = 1024, 1 << 16  # of a tile
@@ -52,7 +55,9 @@ class Machine:
         return self.l3_rate if nbytes <= self.l3 // 4 else self.memory_rate
 
 
-Extent = Callable[[Atom], int]
+# Extents of a tile's labels are numbers, or arrays: one entry for each candidate tile.
+Number = Any  # int, float, or an array of them
+Extent = Callable[[Atom], Number]
 Kind = str  # "row": has the tile's labels; "acc": sums over some; "own": sums, threads own slices
 
 
@@ -71,30 +76,31 @@ class GemmDims:
 
 
 def gemm_dims(g: Graph, op: Op) -> GemmDims:
+    """Which of a product's atoms are rows, columns, contracted, or in all three."""
     a, b = g.reads[op][0].atoms, g.reads[op][1].atoms
-    c = set(g.flat[op])
-    in_a, in_b = set(a), set(b)
+    in_a, in_b, in_c = set(a), set(b), set(g.flat[op])
     every = list(dict.fromkeys(a + b))
+    both = [x for x in every if x in in_a and x in in_b]
     return GemmDims(
-        tuple(x for x in every if x in in_a and x in in_b and x in c),
-        tuple(x for x in every if x in in_a and x not in in_b),
-        tuple(x for x in every if x in in_b and x not in in_a),
-        tuple(x for x in every if x in in_a and x in in_b and x not in c),
+        tuple(x for x in both if x in in_c),
+        tuple(x for x in every if x not in in_b),
+        tuple(x for x in every if x not in in_a),
+        tuple(x for x in both if x not in in_c),
     )
 
 
-def volume(atoms: Collection[Atom], extent: Extent) -> int:
-    total = 1
+def volume(atoms: Collection[Atom], extent: Extent) -> Number:
+    total: Number = 1
     for a in atoms:
-        total *= extent(a)
+        total = total * extent(a)
     return total
 
 
-def nbytes(g: Graph, op: Op, extent: Extent = whole) -> int:
+def nbytes(g: Graph, op: Op, extent: Extent) -> Number:
     return op.dtype.itemsize * volume(g.flat[op], extent)
 
 
-def op_ns(g: Graph, op: Op, extent: Extent) -> float:
+def op_ns(g: Graph, op: Op, extent: Extent) -> Number:
     """One op on one tile, its operands in cache."""
     machine = g.machine
     if op.form == "dot":
@@ -109,11 +115,11 @@ def op_ns(g: Graph, op: Op, extent: Extent) -> float:
     size = volume(g.space(op), extent)
     if op.form in ("map", "random"):
         flat = g.flat[op]
-        weight = 1.5 if op.form == "random" else TABLE[op.name].weight
+        weight = RANDOM if op.form == "random" else TABLE[op.name].weight
         if not flat:
             return weight * machine.map_scale
-        run = extent(flat[-1])  # a short innermost axis wastes vectors
-        return weight * machine.map_scale * size * max(1.0, min(64, flat[-1].size) / run)
+        short = min(64, flat[-1].size) / extent(flat[-1])  # a short innermost axis wastes vectors
+        return weight * machine.map_scale * size * np.maximum(1.0, short)
     if op.form == "reduce":
         return REDUCE * machine.map_scale * size
     return FORM_NS[op.form] * size
@@ -124,29 +130,33 @@ def region_ns(
     members: Collection[Op],
     kind: Mapping[Op, Kind],
     tile: Sequence[Atom],
-    block: Mapping[Atom, int],
+    block: Mapping[Atom, Number],
     threads: int,
-) -> float:
+) -> Number:
     """A region on tiles of `block`, with threads sharing the tiles."""
     machine = g.machine
 
-    def extent(a: Atom) -> int:
+    def extent(a: Atom) -> Number:
         return block.get(a, a.size)
 
-    tiles = math.prod(-(-a.size // block[a]) for a in tile)
+    tiles: Number = 1
+    for a in tile:
+        tiles = tiles * -(-a.size // block[a])
     tiled = set(tile)
-    ns = 0.0
+    ns: Number = 0.0
     seen: set[Op] = set()
     for op in members:
-        ns += op_ns(g, op, extent) + MEMBER
-        size = nbytes(g, op, extent)
+        ns = ns + op_ns(g, op, extent) + MEMBER
         if kind[op] == "acc":
-            ns += 2 * size / machine.l3_rate if op.form == "dot" else 0
+            if op.form == "dot":
+                ns = ns + 2 * nbytes(g, op, extent) / machine.l3_rate
         elif op in g.stored:
+            size = nbytes(g, op, extent)
             if op in g.outputs or any(u not in members for u in g.users[op]):
-                ns += size / machine.rate(nbytes(g, op))
-            elif size > machine.l2 // 4:
-                ns += (1 + len(g.users[op])) * size / machine.l3_rate
+                ns = ns + size / machine.rate(op.type.nbytes)
+            else:
+                through = (1 + len(g.users[op])) * size / machine.l3_rate
+                ns = ns + np.where(size > machine.l2 // 4, through, 0.0)
         for access in g.reads[op]:
             root = access.root
             if root in members or root in seen or root.form in ("const", "iota"):
@@ -154,15 +164,16 @@ def region_ns(
             seen.add(root)
             if op.form != "dot" or not tiled.isdisjoint(access.atoms):
                 read = root.dtype.itemsize * volume(access.atoms, extent)
-                ns += read / machine.rate(nbytes(g, root))
-    return ns * math.ceil(tiles / threads) + BARRIER
+                ns = ns + read / machine.rate(root.type.nbytes)
+    return ns * -(-tiles // threads) + BARRIER
 
 
-def block_sizes(size: int, threads: int) -> list[int]:
+@cache
+def block_sizes(size: int, threads: int) -> tuple[int, ...]:
     """Candidate extents of a tile along one label: round numbers, and fair shares."""
     sizes = {size, *(-(-size // k) for k in (threads, 2 * threads, 4 * threads))}
     sizes.update(n << s for s in range(17) for n in (1, 3) if n << s < size)
-    return sorted(s for s in sizes if s)
+    return tuple(sorted(s for s in sizes if s))
 
 
 def best_block(
@@ -174,22 +185,21 @@ def best_block(
 ) -> tuple[float, dict[Atom, int]]:
     """The cheapest tile: labels before some label one at a time, those after it whole."""
     if not tile:
-        return region_ns(g, members, kind, tile, {}, threads), {}
+        return float(region_ns(g, members, kind, tile, {}, threads)), {}
     tiled = set(tile)
     elements = all(tiled.issuperset(g.flat[op]) for op in members)
     limit = MAX_ELEMENTS if elements else MAX_ROWS
-    best: tuple[float, dict[Atom, int]] | None = None
+    rows: list[list[int]] = []
     for j, label in enumerate(tile):
+        inner = [a.size for a in tile[j + 1 :]]
         for size in block_sizes(label.size, threads):
-            if size == 1 and j:
-                continue
-            block = dict.fromkeys(tile[:j], 1) | {label: size} | {a: a.size for a in tile[j + 1 :]}
-            if math.prod(block.values()) > limit:
+            if size * math.prod(inner) > limit:
                 break
-            ns = region_ns(g, members, kind, tile, block, threads)
-            if best is None or ns < best[0] * 0.999:
-                best = ns, block
-    if best is None:
-        block = dict.fromkeys(tile[:-1], 1) | {tile[-1]: min(tile[-1].size, limit)}
-        best = region_ns(g, members, kind, tile, block, threads), block
-    return best
+            if size > 1 or not j:
+                rows.append([1] * j + [size] + inner)
+    if not rows:
+        rows = [[1] * (len(tile) - 1) + [min(tile[-1].size, limit)]]
+    columns = dict(zip(tile, np.array(rows).T))
+    ns = np.broadcast_to(region_ns(g, members, kind, tile, columns, threads), len(rows))
+    best = int(np.argmin(ns))
+    return float(ns[best]), dict(zip(tile, rows[best]))

@@ -7,7 +7,7 @@ place, get a copy of their own at the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyaot.ir import Program
@@ -41,33 +41,41 @@ class FusionPlan:
 
 def plan_fusion(program: Program, threads: int, machine: Machine) -> FusionPlan:
     """The cheaper of the plans for one thread and for `threads`."""
-    plans = [plan_for(program, n, machine) for n in dict.fromkeys((1, threads))]
-    return min(plans, key=lambda p: p.seconds)
+    return plan_among(program, (1, threads), machine)
 
 
-def plan_for(program: Program, threads: int, machine: Machine) -> FusionPlan:
-    late: set[int] = set()  # ids of mutated outputs that are written by a copy at the end
+def plan_among(program: Program, threads: Sequence[int], machine: Machine) -> FusionPlan:
+    """The cheapest plan with one of these numbers of threads."""
+    late: set[int] = set()  # leaves that are overwritten by a copy at the end
     while True:
         g = build(to_forms(program), machine)
         for op, leaf in list(g.overwrites.items()):
             if leaf.value in late:
-                g.late.add(add_copy(g, op))
+                g.late.add(add_copy(g, op, readers=False))
         try:
-            regions = partition(g, threads)
-            combine(g, regions, threads)
-            for r in regions:
-                r.limits = find_limits(g, r)
-            found = schedule(g, regions)
-            storage = place(g, found, threads)
+            plans = [(n, partition(g, n)) for n in dict.fromkeys(threads)]
+            return finish(g, *min(plans, key=lambda plan: total_ns(*plan)))
         except (Stuck, Overwritten) as stuck:
             new = {g.overwrites[op].value for op in stuck.outputs} - late
             if not new:
                 raise
             late |= new
-            continue
-        verify(g, found, storage)
-        ns = sum(r.ns for r in regions) + (2 * FORK if threads > 1 else 0)
-        return FusionPlan(g, threads, found, storage, ns * 1e-9)
+
+
+def total_ns(threads: int, regions: Sequence[Region]) -> float:
+    return sum(r.ns for r in regions) + (2 * FORK if threads > 1 else 0)
+
+
+def finish(g: Graph, threads: int, regions: list[Region]) -> FusionPlan:
+    """Everything after the choice of regions. Raises Overwritten."""
+    seconds = total_ns(threads, regions) * 1e-9
+    combine(g, regions, threads)
+    for r in regions:
+        r.limits = find_limits(g, r)
+    found = schedule(g, regions)
+    storage = place(g, found, threads)
+    verify(g, found, storage)
+    return FusionPlan(g, threads, found, storage, seconds)
 
 
 def combine(g: Graph, regions: list[Region], threads: int) -> None:
@@ -77,7 +85,7 @@ def combine(g: Graph, regions: list[Region], threads: int) -> None:
             if region.kind[op] != "acc" or not region.tile:
                 continue
             if op in g.outputs or whole_readers(g, op):
-                copy = add_copy(g, op)
+                copy = add_copy(g, op, readers=True)
                 tile = g.flat[copy][:1]
                 ns, block = best_block(g, [copy], {copy: "row"}, tile, threads)
                 regions.append(Region(tile, [copy], {copy: "row"}, block, ns, {}, tile))

@@ -210,8 +210,8 @@ def accumulation(
     stores = 0.0
     for r in g.needs[op]:
         if r in members and kind[r] == "row":
-            stores += nbytes(g, r) / g.machine.rate(nbytes(g, r)) / threads
-    return "acc" if cost <= alone(op) + stores else CHEAPER_APART
+            stores += r.type.nbytes / g.machine.rate(r.type.nbytes) / threads
+    return "acc" if float(cost) <= alone(op) + stores else CHEAPER_APART
 
 
 def too_big(g: Graph, op: Op, seed: Op, tile: Sequence[Atom]) -> bool:
@@ -226,12 +226,12 @@ def too_big(g: Graph, op: Op, seed: Op, tile: Sequence[Atom]) -> bool:
     for a in reversed(tile):
         block[a] = min(a.size, left)
         left = max(1, left // block[a])
-    return nbytes(g, op, lambda a: block.get(a, a.size)) > g.machine.l2
+    return int(nbytes(g, op, lambda a: block.get(a, a.size))) > g.machine.l2
 
 
 def least_bytes(g: Graph, op: Op, tile: Collection[Atom]) -> int:
     """What one row of a tile takes of a value."""
-    return nbytes(g, op, lambda a: 1 if a in tile else a.size)
+    return int(nbytes(g, op, lambda a: 1 if a in tile else a.size))
 
 
 def shared(g: Graph, op: Op, tile: Collection[Atom]) -> list[Op]:
