@@ -9,7 +9,7 @@ import pytest
 
 import tinyaot as ta
 import tinyaot.nn.functional as F
-from tests.agree import check, f32
+from tests.agree import check
 from tinyaot import nn
 
 

@@ -107,6 +107,13 @@ def test_a_value_that_was_all_replaced_has_a_gradient_of_zeros() -> None:
 
     check(f, [[1, 2], [1, 2]], [[3, 3]], [[0, 0], None])
 
+    def through_a_view(x: Any, z: Any) -> Any:
+        y = ops.mul(x, 5.0)
+        ops.write(ops.reshape(y, shape=(2, 1)), ops.reshape(ops.mul(z, 2.0), shape=(2, 1)))
+        return y
+
+    check(through_a_view, [[1, 2], [1, 2]], [[2, 4]], [[0, 0], [2, 2]])
+
 
 def test_write_through_a_view_changes_the_base() -> None:
     def f(x: Any) -> Any:

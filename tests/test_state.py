@@ -338,7 +338,6 @@ def test_no_call_is_stale(name: str) -> None:
         got, want = results(compiled, x), results(fn, x)
         np.testing.assert_array_equal(got[0], want[0])
         assert got[1] == want[1]
-        before = want[0]
         change()
 
 
@@ -433,7 +432,7 @@ def test_recompiling_again_and_again_says_so_once() -> None:
 
     g = ta.compile(f, backend="numpy")
     with pytest.warns(UserWarning, match="compiled 8 times") as seen:
-        for count in range(12):  # noqa: B007
+        for count in range(12):
             assert g(ta.ones(1)).item() == count
     assert len(seen) == 1
 

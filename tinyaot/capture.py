@@ -7,40 +7,23 @@ what was assigned to attributes, and leave `.grad` as the function left it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from tinyaot import ops
 from tinyaot.errors import MutationError, TraceError
 from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping
+from tinyaot.results import Result, Results, is_freed
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tape import reachable
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
-from tinyaot.trace import Lifted, Root, Traced, TraceEngine
+from tinyaot.trace import Lifted, Root, TraceEngine
 from tinyaot.tree import leaves, map_tensors
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How to make one returned tensor: a program output, an input or argument itself, or a view of
-    one of these or of another result.
-
-    `freed`: the backward inside the function used up its graph, so a later one raises. `leaf`: the
-    function made it a leaf that requires grad.
-    """
-
-    kind: Literal["output", "input", "argument", "result"]
-    index: int
-    views: Chain = ()
-    freed: bool = False
-    leaf: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +53,8 @@ class Capture:
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
     uses: list[Uses] = field(default_factory=list)  # by each differentiable program output
     leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
+    freed: list[int] = field(default_factory=list)  # inputs written with what was freed inside
+    inner_grads: list[tuple[int, int]] = field(default_factory=list)  # `.grad` of results
 
     @property
     def joint(self) -> bool:
@@ -246,7 +231,7 @@ def _finish(
         base = engine.bases[t._history] if t._chain and t._history in engine.bases else t
         position = next(i for i, x in enumerate(engine.lifted) if x.source is base)
         arguments.append(Argument(position, () if base is t else t._chain))
-    results = _Results(engine, [engine.resolve(t) for t in tensors])
+    results = Results(engine, [engine.resolve(t) for t in tensors])
     tree = map_tensors(out, lambda t: Ref(results.add(t)))
     rebinds = [(slot, results.add(t)) for slot, t in escaped]
     grads: list[tuple[int, int | None]] = []
@@ -258,15 +243,23 @@ def _finish(
             grads.append((index, results.add(value)))
         elif value._data.root.input is None:
             grads.append((index, -1))
+    inner_grads = [
+        (results.index[id(t)], results.add(t._grad) if keep_grads else -1)
+        for t in list(results.tensors)
+        if isinstance(t._grad, Tensor)
+    ]
     results.resolve()
     outputs = list(results.outputs)
-    written = []
+    written, freed = [], []
     for lifted in engine.lifted:
         assert lifted.shadow is not None
         root: Root = lifted.shadow._data.root
         if root.written:
             edge = engine.edge(lifted.shadow)
             differentiable = edge is not None and edge is not lifted.shadow
+            if differentiable and is_freed(edge):
+                freed.append(engine.lifted.index(lifted))
+                differentiable = False
             if differentiable:
                 written.append(lifted.shadow)
             outputs.append(
@@ -306,6 +299,8 @@ def _finish(
         not any(o.requires_grad for o in outputs),
         uses,
         results.leaves,
+        freed,
+        inner_grads,
     )
 
 
@@ -363,102 +358,3 @@ def _find_slots(
         else:
             lifted.role = "constant"
     return found, twins
-
-
-class _Results:
-    """Decides how each returned tensor is made, so that identity and sharing come out right."""
-
-    def __init__(self, engine: TraceEngine, arguments: list[Tensor]) -> None:
-        self.engine = engine
-        self.arguments = {id(t): i for i, t in enumerate(arguments) if t._chain}
-        self.tensors: list[Tensor] = []
-        self.index: dict[int, int] = {}
-        self.results: list[Result] = []
-        self.outputs: list[Output] = []
-        self.leaves: set[int] = set()
-        self.edges: list[Edge] = []  # of the differentiable outputs
-
-    def add(self, tensor: Tensor) -> int:
-        """A position in `results`; the same tensor keeps its position."""
-        tensor = self.engine.resolve(tensor)
-        if id(tensor) not in self.index:
-            self.index[id(tensor)] = len(self.tensors)
-            self.tensors.append(tensor)
-        return self.index[id(tensor)]
-
-    def resolve(self) -> None:
-        sharing: dict[int, list[Tensor]] = {}
-        for t in self.tensors:
-            sharing.setdefault(id(t._data.root), []).append(t)
-        made: dict[int, int] = {}  # id of a tensor -> its program output
-
-        def output(t: Tensor) -> int:
-            if id(t) not in made:
-                made[id(t)] = len(self.outputs)
-                edge = self.engine.edge(t)
-                differentiable = edge is not None and edge is not t and not _freed(edge)
-                if differentiable:
-                    self.edges.append(edge)
-                elif edge is t:
-                    self.leaves.add(made[id(t)])
-                self.outputs.append(Output(t._data.value, "user", None, "", differentiable))
-            return made[id(t)]
-
-        histories = Counter(t._history for t in self.tensors)
-        for t in self.tensors:  # which may grow
-            data: Traced = t._data
-            edge = self.engine.edge(t)
-            freed, leaf = _freed(edge), edge is t
-            if id(t) in self.arguments:
-                self.results.append(Result("argument", self.arguments[id(t)]))
-            elif t._chain and histories[t._history] > 1 and self._is_apart(t):
-                self.results.append(Result("result", self._base(t), t._chain, freed))
-            elif data.root.input is not None:
-                source = self.engine.lifted.index(data.root.input)
-                leaf = leaf and self.engine.lifted[source].shadow is not t
-                self.results.append(Result("input", source, data.path, leaf=leaf))
-            elif data.path and (len(sharing[id(data.root)]) > 1 or _expands(data.path)):
-                base = data.root.tensor
-                assert base is not None
-                self.results.append(Result("output", output(base), data.path, freed, leaf))
-            else:
-                self.results.append(Result("output", output(t), (), freed))
-        self._check_leaves()
-
-    def _is_apart(self, t: Tensor) -> bool:
-        """Whether the history of a tensor is not the one of its storage: a detached one."""
-        root: Root = t._data.root
-        base = root.tensor if root.input is None else root.input.shadow
-        return base is not None and base._history is not t._history
-
-    def _base(self, t: Tensor) -> int:
-        """The result that is the base of a view's history."""
-        same = [x for x in self.tensors if x._history is t._history and not x._chain]
-        return self.add(same[0] if same else base_of(t))
-
-    def _check_leaves(self) -> None:
-        inside = {id(t) for t in self.tensors if self.engine.edge(t) is t}
-        inside -= {id(x.shadow) for x in self.engine.lifted}
-        if any(id(t) in inside for t in reachable(self.edges)[0]):
-            raise TraceError(
-                "a leaf made inside a compiled function (by requires_grad_()) is returned, and so "
-                "is a result that depends on it: results have no gradients by one another; make "
-                "the leaf outside, and pass it",
-                locate=False,
-            )
-
-
-def _expands(path: Chain) -> bool:
-    """Whether a path repeats elements: made anew it repeats them, too, and cannot be written."""
-    return any(name == "broadcast" for name, _ in path)
-
-
-def _freed(edge: Edge) -> bool:
-    """Whether a backward from here would meet values that were freed inside the function."""
-    return any(node.freed and node.saves for node in reachable([edge])[1])
-
-
-def replay(tensor: Tensor, views: Chain) -> Tensor:
-    """The views of a returned tensor, made anew on the real one."""
-    out: Tensor = ops.replay(tensor, views) if views else tensor
-    return out

@@ -211,7 +211,8 @@ class Compiled:
         if len(self._specializations) >= RECOMPILE_WARNING and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._name} was compiled {len(self._specializations)} times; last because: {why}",
+                f"{self._name} was compiled {len(self._specializations)} times; last because: "
+                f"{why}",
                 stacklevel=4,
             )
         return made

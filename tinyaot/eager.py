@@ -112,8 +112,8 @@ class EagerEngine(Recorder):
         data = tensor._data
         if not isinstance(data, np.ndarray):
             raise TraceError(
-                f"{what}: this tensor was traced and has no value outside its trace; return it from "
-                f"the compiled function instead of storing it"
+                f"{what}: this tensor was traced and has no value outside its trace; return it "
+                f"from the compiled function instead of storing it"
             )
         return data
 

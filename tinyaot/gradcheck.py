@@ -1,7 +1,7 @@
 """Check derivatives against central differences.
 
 The Jacobian is not formed: for a random direction v and a random cotangent u, <u, J v> is computed
-as <u, (f(x + hv) - f(x - hv)) / 2h>, and as <vjp(u), v> (the check of HIPS autograd's `check_grads`).
+as <u, (f(x + hv) - f(x - hv)) / 2h>, and as <vjp(u), v> (as HIPS autograd's `check_grads` does).
 The second order is the same check of the map from inputs to gradients.
 """
 
@@ -26,8 +26,8 @@ def gradcheck(
 ) -> bool:
     """True if the derivatives of `fn` at `inputs` agree with differences, up to `order` (1 or 2).
 
-    Float inputs have to be float64, and `fn` a smooth function near them (no dropout) that returns a
-    tensor or a tuple of tensors. Raises GradError that says which order disagrees, and by how much.
+    Float inputs have to be float64, and `fn` a smooth function near them (no dropout) that returns
+    a tensor or a tuple of tensors. Raises GradError that says which order disagrees, by how much.
     """
     given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     for i, x in enumerate(given):
@@ -76,8 +76,8 @@ def _check(
     )
     if not np.isclose(analytic, numeric, rtol=RTOL, atol=ATOL * max(1.0, abs(numeric))):
         raise GradError(
-            f"gradcheck: derivative of order {order}: {analytic:.8g} by the rules, {numeric:.8g} by "
-            f"central differences"
+            f"gradcheck: derivative of order {order}: {analytic:.8g} by the rules, {numeric:.8g} "
+            f"by central differences"
         )
     if order < last:
 

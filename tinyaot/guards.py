@@ -66,7 +66,9 @@ class TensorGuard:
 
 # ---- the fast check -----------------------------------------------------------------------------
 
-_READ = {  # how generated text reads a slot: {0} its owner, {1} its key
+_READ: dict[
+    Callable[[Any, Any], Any], str
+] = {  # how generated text reads a slot: {0} its owner, {1} its key
     state._attr: "{0}.__dict__[{1}]",
     state._item: "{0}[{1}]",
     state._cell: "{0}.cell_contents",

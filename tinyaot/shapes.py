@@ -318,8 +318,8 @@ def diagonal_geometry(g: Geometry, offset: int, axis1: int, axis2: int) -> Geome
     start = g.offset + (s2 * offset if offset >= 0 else -s1 * offset)
     n = diagonal_size(g.shape[axis1], g.shape[axis2], offset)
     rest = [a for a in range(len(g.shape)) if a not in (axis1, axis2)]
-    shape = tuple(g.shape[a] for a in rest) + (n,)
-    return Geometry(shape, tuple(g.strides[a] for a in rest) + (s1 + s2,), start if n else g.offset)
+    shape = (*(g.shape[a] for a in rest), n)
+    return Geometry(shape, (*(g.strides[a] for a in rest), s1 + s2), start if n else g.offset)
 
 
 def diagonal_size(rows: int, cols: int, offset: int) -> int:

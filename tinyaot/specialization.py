@@ -1,7 +1,7 @@
 """One compiled version of a function: when it may be used, and how a call of it runs.
 
-A specialisation is right for a call when its guards hold: the same containers and static values, the
-same tensor types, strides, requires_grad and sharing among arguments, the same grad mode, and
+A specialisation is right for a call when its guards hold: the same containers and static values,
+the same tensor types, strides, requires_grad and sharing among arguments, the same grad mode, and
 nothing in reach that was guarded has changed. A call then reads the inputs anew, runs the
 program, and puts everything where eager would have left it.
 """
@@ -14,15 +14,16 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from tinyaot import random
-from tinyaot.capture import Capture, Ref, Result, replay
+from tinyaot.capture import Capture, Ref
 from tinyaot.guards import TensorGuard, fast_check, owner_of, requires_grad
 from tinyaot.halves import Backward, CompiledNode, Executable, FreedNode
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
+from tinyaot.results import Result, replay
 from tinyaot.state import SCALARS, Slot, same_scalar
-from tinyaot.tensor import NOT_KEPT, SavedHandle, Tensor, base_of
+from tinyaot.tensor import NOT_KEPT, History, SavedHandle, Tensor, base_of
 from tinyaot.tree import leaves, structure
 
 FAST_TRIES = 8  # how often a specialisation has its fast check made
@@ -259,6 +260,10 @@ class Specialization:
         captured = self.captured
         for index in captured.leaves:
             outputs[index].requires_grad_()
+        for position in captured.freed:
+            history: History = sources[position]._history
+            history.edge, history.requires_grad = (FreedNode(()), 0), True
+            history.version += 1
         given: dict[str, Sequence[Any]] = {"input": sources, "argument": tensors, "output": outputs}
         results: dict[int, Tensor] = {}
         for index in range(len(captured.results)):
@@ -273,6 +278,8 @@ class Specialization:
                 tensor._grad = NOT_KEPT
             else:
                 tensor._grad = results[kept]
+        for index, kept in captured.inner_grads:
+            results[index]._grad = NOT_KEPT if kept < 0 else results[kept]
         return _fill(captured.tree, results)
 
     def _make(
@@ -285,14 +292,19 @@ class Specialization:
                 source = self._make(r.index, given, results)
             else:
                 source = given[r.kind][r.index]
-            results[index] = self._result(r, source)
+            results[index] = self._result(r, source, given["output"])
         return results[index]
 
-    def _result(self, result: Result, tensor: Tensor) -> Tensor:
+    def _result(self, result: Result, tensor: Tensor, outputs: Sequence[Tensor]) -> Tensor:
         if result.freed and _eager().edge(tensor) is None:
             tensor._history.edge = (FreedNode(()), 0)
             tensor._history.requires_grad = True
         made = replay(tensor, result.views)
+        if result.edge is not None:
+            made._history.edge = (
+                (FreedNode(()), 0) if result.edge < 0 else outputs[result.edge]._history.edge
+            )
+            made._history.requires_grad = True
         return made.requires_grad_() if result.leaf else made
 
 

@@ -2,10 +2,10 @@
 
 Reach is followed from the arguments and the function through closures, bound objects, the globals
 (and module attributes) that user functions name, containers and the attributes of objects. Each
-step is a `Slot`: a place (owner, key) that can be read again at the next call. A tensor in a slot is
-an input of the compiled program; a number or string is guarded by value, anything else by identity,
-so nothing that is reached can go stale unseen (TorchDynamo's guards, on objects instead of
-bytecode).
+step is a `Slot`: a place (owner, key) that can be read again at the next call. A tensor in a slot
+is an input of the compiled program; a number or string is guarded by value, anything else by
+identity, so nothing that is reached can go stale unseen (TorchDynamo's guards, on objects instead
+of bytecode).
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def same_scalar(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    return bool(a == b) and (a != 0 or repr(a) == repr(b)) or (a != a and b != b)
+    if a != a or b != b:
+        return bool(a != a and b != b)
+    return bool(a == b) and (a != 0 or repr(a) == repr(b))
 
 
 @dataclass(slots=True)
@@ -182,7 +184,7 @@ class _Walk:
     def expand(self, path: str, value: Any) -> None:
         if isinstance(value, types.MethodType):
             self.follow(path, value.__func__)
-            self.follow("self" if not path else path, value.__self__)
+            self.follow(path or "self", value.__self__)
         elif isinstance(value, types.FunctionType):
             self.function(value)
         elif isinstance(value, Mapping):
@@ -295,4 +297,4 @@ def _is_opaque(value: Any) -> bool:
         return False
     if isinstance(value, type):
         return not is_user_class(value)
-    return root in _LIBRARY or not hasattr(value, "__dict__") and not is_user_class(type(value))
+    return root in _LIBRARY or not (hasattr(value, "__dict__") or is_user_class(type(value)))

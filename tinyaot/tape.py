@@ -372,7 +372,7 @@ def nodes_between(
 
 
 def reachable(roots: Sequence[Edge]) -> tuple[list[Tensor], list[TapeNode]]:
-    """All that the roots depend on: leaves in the order met, nodes from the oldest to the newest."""
+    """All that the roots depend on: leaves in the order met, nodes from the oldest on."""
     leaves: dict[int, Tensor] = {}
     nodes: dict[int, TapeNode] = {}
     stack = list(roots)

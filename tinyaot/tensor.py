@@ -94,10 +94,10 @@ class History:
 
     `edge` leads to the tape node that made the base's current value (None for a leaf); `version`
     counts the visible writes, so that a view knows when its own edge is stale; `base` is the data
-    of the base, known from the first view on; `parent` is, in a trace, what a detached base was cut from.
+    of the base, known from the first view on.
     """
 
-    __slots__ = ("base", "edge", "parent", "requires_grad", "storage", "version")
+    __slots__ = ("base", "edge", "requires_grad", "storage", "version")
 
     def __init__(self, requires_grad: bool = False, storage: Storage | None = None) -> None:
         self.edge: Edge = None
@@ -105,7 +105,6 @@ class History:
         self.storage = storage
         self.version = 0
         self.base: Any = None
-        self.parent: Tensor | None = None
 
     def get_storage(self) -> Storage:
         if self.storage is None:
@@ -310,7 +309,7 @@ class Tensor:
         return _engine().concrete(self, what)
 
     def numpy(self) -> np.ndarray:
-        """A read-only NumPy view of the elements (no copy). Allowed on tensors that require grad."""
+        """A read-only NumPy view of the elements (no copy); tensors that require grad, too."""
         view = self._concrete("numpy()").view()
         view.flags.writeable = False
         return view

@@ -147,8 +147,8 @@ class TraceEngine(Recorder):
     def lift(self, tensor: Tensor, role: InputRole, name: str = "") -> Lifted:
         """Make a tensor from outside an input.
 
-        A view whose base is among `bases` (something in the function writes to one of its overlapping
-        views, so they have to be views of one input) becomes a view of the lifted base.
+        A view whose base is among `bases` (something in the function writes to one of its
+        overlapping views, so they have to be views of one input) becomes a view of the lifted base.
         """
         if tensor._chain and tensor._history in self.bases:
             base = self.bases[tensor._history]
@@ -303,8 +303,9 @@ class TraceEngine(Recorder):
 
     def detach_(self, tensor: Tensor) -> None:
         tensor = self.resolve(tensor)
-        if self.edge(tensor) is not None:
-            self._refuse_lifted(tensor, "detach_()")
+        if self.edge(tensor) is None:
+            return
+        self._refuse_lifted(tensor, "detach_()")
         detached = self.detach(tensor)
         super().detach_(tensor)
         tensor._data = detached._data

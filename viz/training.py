@@ -88,9 +88,9 @@ def show(out: Console, result: Comparison) -> None:
     for line in curves({"eager": a.losses, "compiled": b.losses}):
         out.print(line)
     first = min(50, a.steps)
-    text = f"greatest relative difference of the losses: {result.difference():.1e}"
+    text = f"greatest relative difference of the losses: {_share(result.difference())}"
     if a.steps > first:
-        text += f" ({result.difference(first):.1e} over the first {first} steps)"
+        text += f" ({_share(result.difference(first))} over the first {first} steps)"
     out.print(f"\n{text}")
     if not result.agrees:
         out.print(Text("the two modes did not train alike", style="bold red"))
@@ -119,6 +119,10 @@ def _memory(a: Run, b: Run) -> str:
     if not a.measured_peak_bytes or b.measured_peak_bytes is None:
         return ""
     return f"{b.measured_peak_bytes / a.measured_peak_bytes:.2f} of eager's"
+
+
+def _share(x: float) -> str:
+    return f"{x:.1e}" if x else "0"
 
 
 def _number(n: int | None) -> str:

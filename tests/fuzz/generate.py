@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -182,7 +181,7 @@ class Generator:
             if self.smooth:
                 grad = ".requires_grad_()"
             yield f"x{i} = {self.array(shape, dtype)}{grad}"
-            roll = self.rng.random()
+            roll = self.rng.random() + (0.6 if self.step and self.chance(0.7) else 0)
             if dtype[0] == "f" and roll < 0.5:
                 yield f"a{i} = x{i} * 1"
             elif dtype[0] == "f" and roll < 0.6 and not self.smooth:
@@ -226,7 +225,7 @@ class Generator:
         for p, a in list(zip(names, arguments)):
             try:
                 self.space[p] = self.evaluate(a)
-            except ta.errors.TinyaotError:
+            except (ta.errors.TinyaotError, IndexError):
                 at = names.index(p)
                 del names[at], arguments[at]
         if self.chance(0.1):
@@ -445,7 +444,16 @@ class Generator:
 
     def disturb(self, inputs: list[str]) -> Statement:
         """A write by the caller, hidden or not."""
+        if self.chance(0.3):  # a visible one, to an output
+            k = self.rng.randrange(2)
+            body = ("t.mul_(0.5)", "t.add_(t)", "t[...] = 1")[self.rng.randrange(3)]
+            guard = Block(
+                "if t.dtype.is_floating and not (t.is_leaf and t.requires_grad):", (body,)
+            )
+            return Block(f"for t in tensors(r0)[{k}:{k + 1}]:", (guard,))
         x = self.one_of(inputs)
+        if x[0] == "a" and self.tensor(x).dtype.is_floating and self.chance(0.5):
+            return f"{x}.mul_(0.5)" if self.space.get(f"x{x[1:]}") is not self.space[x] else "pass"
         write = self.one_of((f"{x}.mul_(0.5)", f"{x}.add_(1)", f"{x}[...] = 1", f"{x}.zero_()"))
         return Block("with ta.no_grad():", (write,))
 
@@ -453,21 +461,7 @@ class Generator:
         """Write to an output: who else sees it?"""
         i = self.rng.randrange(3)
         block = Block("with ta.no_grad():", ("t.add_(1)",))
-        return Block(
-            f"for t in tensors({result})[{i}:{i + 1}]:",
-            (
-                Block(
-                    "if not np.shares_memory(t.numpy(), np.zeros(1)) and t.size and 0 not in"
-                    " [s for s, n in zip(t.numpy().strides, t.shape) if n > 1]:",
-                    (block,),
-                ),
-            ),
-        )
-
-
-@contextmanager
-def nothing() -> Iterator[None]:
-    yield
+        return Block(f"for t in tensors({result})[{i}:{i + 1}]:", (block,))
 
 
 MODULES = (

@@ -439,6 +439,7 @@ def assign(g: G) -> str | None:
     else:
         m = g.pick(lambda u: u.dtype is ta.bool and u.shape == t.shape[: u.ndim] and u.ndim)
         index = m or f"{x} > 0.2"
+        return f"{x}[{index}] = {number(g)}"
     try:
         shape = g.evaluate(f"{x}[{index}].shape")
     except Exception:

@@ -179,10 +179,10 @@ class _Functional:
                 return  # of nothing: what it repeats would overlap
             put = partial(_scatter_back, view.chain)
             new = self._emit(node, target, put, self._read(base), new)
-        elif new.id not in self.carrying and base.visible.id in self.carrying:
+        if base.visible.id in self.carrying and _covers_all(view.chain, new.id in self.carrying):
             # The old value gets a gradient, of zeros, as from every operand of what was recorded.
             new = self._emit(node, target, _replace_all, self._read(base), new)
-        elif self.uses[source.id] > 1:
+        elif not view.chain and self.uses[source.id] > 1:
             # Two tensors, so two values: a derivative by the one is not a derivative by the other.
             new = self._emit(node, target, ops.copy, new)
         storage.value, storage.writer = new, node
@@ -246,6 +246,14 @@ class _Functional:
 
 def _scatter_back(chain: _Chain, base: Sym, value: Sym) -> Any:
     return ops.scatter_back(base, chain, value)
+
+
+def _covers_all(chain: _Chain, carries: bool) -> bool:
+    """Whether a write through the chain leaves nothing of the base, which yet is an operand: as the
+    tape has it, unless it is a tensor that was written whole, with a value that has a gradient."""
+    if not chain:
+        return not carries
+    return all(name in ("reshape", "permute") for name, _ in chain)
 
 
 def _replace_all(base: Sym, value: Sym) -> Any:

@@ -1,0 +1,148 @@
+"""How the results of a call are made from what the program gives.
+
+Eager hands out tensors that are arguments, views of them, views of one another, leaves, or cut off
+from the tape; what a program gives are arrays. So a capture says for each returned tensor what it
+is made of, and a call makes it so: identity, sharing of memory and of autograd history come out as
+in eager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from tinyaot import ops
+from tinyaot.errors import TraceError
+from tinyaot.ir import Output
+from tinyaot.tape import reachable
+from tinyaot.tensor import Chain, Edge, Tensor, base_of
+from tinyaot.trace import Root, Traced, TraceEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How to make one returned tensor: a program output, an input or argument itself, or a view of
+    one of these or of another result.
+
+    `freed`: the backward inside the function used up its graph, so a later one raises. `leaf`: the
+    function made it a leaf that requires grad. `edge`: the output whose gradient it has (-1: one
+    that was freed), where a write through a detached tensor gave it one and not its storage's base.
+    """
+
+    kind: Literal["output", "input", "argument", "result"]
+    index: int
+    views: Chain = ()
+    freed: bool = False
+    leaf: bool = False
+    edge: int | None = None
+
+
+class Results:
+    """Decides how each returned tensor is made, so that identity and sharing come out right."""
+
+    def __init__(self, engine: TraceEngine, arguments: list[Tensor]) -> None:
+        self.engine = engine
+        self.arguments = {id(t): i for i, t in enumerate(arguments) if t._chain}
+        self.tensors: list[Tensor] = []
+        self.index: dict[int, int] = {}
+        self.results: list[Result] = []
+        self.outputs: list[Output] = []
+        self.leaves: set[int] = set()
+        self.edges: list[Edge] = []  # of the differentiable outputs
+
+    def add(self, tensor: Tensor) -> int:
+        """A position in `results`; the same tensor keeps its position."""
+        tensor = self.engine.resolve(tensor)
+        if id(tensor) not in self.index:
+            self.index[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+        return self.index[id(tensor)]
+
+    def resolve(self) -> None:
+        sharing: dict[int, list[Tensor]] = {}
+        for t in self.tensors:
+            sharing.setdefault(id(t._data.root), []).append(t)
+        made: dict[int, int] = {}  # id of a tensor -> its program output
+
+        def output(t: Tensor) -> int:
+            if id(t) not in made:
+                made[id(t)] = len(self.outputs)
+                edge = self.engine.edge(t)
+                differentiable = edge is not None and edge is not t and not is_freed(edge)
+                if differentiable:
+                    self.edges.append(edge)
+                elif edge is t:
+                    self.leaves.add(made[id(t)])
+                self.outputs.append(Output(t._data.value, "user", None, "", differentiable))
+            return made[id(t)]
+
+        histories = Counter(t._history for t in self.tensors)
+        for t in self.tensors:  # which may grow
+            data: Traced = t._data
+            edge = self.engine.edge(t)
+            freed, leaf = is_freed(edge), edge is t
+            if id(t) in self.arguments:
+                self.results.append(Result("argument", self.arguments[id(t)]))
+                continue
+            apart = self._is_apart(t)
+            written = apart and t._history.edge is not None
+            if t._chain and apart and (written or histories[t._history] > 1):
+                self.results.append(Result("result", self._base(t), t._chain, freed))
+                continue
+            shared = len(sharing[id(data.root)]) > 1
+            carrier = None
+            if written and (data.root.input is not None or shared):
+                carrier, freed = -1 if freed else output(t), False
+            if data.root.input is not None:
+                source = self.engine.lifted.index(data.root.input)
+                same = self.engine.lifted[source].shadow is t
+                path = () if same else data.path
+                self.results.append(
+                    Result("input", source, path, freed, leaf and not same, carrier)
+                )
+            elif data.path and (shared or _expands(data.path)):
+                base = data.root.tensor
+                assert base is not None
+                self.results.append(Result("output", output(base), data.path, freed, leaf, carrier))
+            else:
+                self.results.append(Result("output", output(t), (), freed))
+        self._check_leaves()
+
+    def _is_apart(self, t: Tensor) -> bool:
+        """Whether the history of a tensor is not the one of its storage: a detached one."""
+        root: Root = t._data.root
+        base = root.tensor if root.input is None else root.input.shadow
+        return base is not None and base._history is not t._history
+
+    def _base(self, t: Tensor) -> int:
+        """The result that is the base of a view's history."""
+        same = [x for x in self.tensors if x._history is t._history and not x._chain]
+        return self.add(same[0] if same else base_of(t))
+
+    def _check_leaves(self) -> None:
+        inside = {id(t) for t in self.tensors if self.engine.edge(t) is t}
+        inside -= {id(x.shadow) for x in self.engine.lifted}
+        if any(id(t) in inside for t in reachable(self.edges)[0]):
+            raise TraceError(
+                "a leaf made inside a compiled function (by requires_grad_()) is returned, and so "
+                "is a result that depends on it: results have no gradients by one another; make "
+                "the leaf outside, and pass it",
+                locate=False,
+            )
+
+
+def _expands(path: Chain) -> bool:
+    """Whether a path repeats elements: made anew it repeats them, too, and cannot be written."""
+    return any(name == "broadcast" for name, _ in path)
+
+
+def is_freed(edge: Edge) -> bool:
+    """Whether a backward from here would meet values that were freed inside the function."""
+    return any(node.freed and node.saves for node in reachable([edge])[1])
+
+
+def replay(tensor: Tensor, views: Chain) -> Tensor:
+    """The views of a returned tensor, made anew on the real one."""
+    out: Tensor = ops.replay(tensor, views) if views else tensor
+    return out
