@@ -150,13 +150,14 @@ class Compiled:
         self._options = options
         self._specializations: list[Specialization] = []
         self._warned = False
+        self._retraces = os.environ.get("TINYAOT_RETRACE") == "1"
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
             return self.__wrapped__(*args, **kwargs)
         found, bound = self._find(args, kwargs)
-        if os.environ.get("TINYAOT_RETRACE") == "1":
+        if self._retraces:
             self._retrace(found, args, kwargs)
         return found(bound)
 

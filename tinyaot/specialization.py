@@ -68,9 +68,18 @@ class Specialization:
         ]
         self._written = {position for position, _ in self.mutated}
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
+        gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
+        self._user_at = [i for i, role in enumerate(gives) if role == "user"]
+        self._saved_at = [i for i, role in enumerate(gives) if role == "saved"]
         self._fast: Callable[..., bool] | None = None
         self._fast_bound: Bound | None = None
+        self._fast_arrays: list[Any] = []
         self._fast_tries = FAST_TRIES
+        self._numbers = [  # inputs that are no tensors: where a call reads them
+            (i, x.source, x.value.type.dtype.numpy)
+            for i, x in enumerate(captured.inputs)
+            if not isinstance(x.source, Tensor)
+        ]
         self.backward_reads: list[int] = []
         gradients: list[int] = []
         if captured.joint:
@@ -155,6 +164,7 @@ class Specialization:
         if any(slot is not None and slot.read() is not t for slot, t in tensors):
             return  # a NumPy array in reach
         self._fast_bound = bound
+        self._fast_arrays = self._arrays(list(sources))
         self._fast = fast_check(
             captured.reach.scalars,
             captured.reach.identities,
@@ -207,16 +217,15 @@ class Specialization:
         return self._finish(sources, tensors, outputs)
 
     def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
-        generator = random.generator
-        arrays: list[np.ndarray] = []
-        numbers = iter((generator.seed, generator.draw))
-        for lifted, source in zip(self.captured.inputs, sources, strict=True):
-            if isinstance(source, Tensor):
-                arrays.append(source._data)
-            elif lifted.role == "hyper":
-                arrays.append(np.array(getattr(*source), np.float64))
-            else:
-                arrays.append(np.array(next(numbers), np.int64))
+        """The arrays of the inputs; of state that is surely untouched, those of the last call."""
+        if self._fast_bound is not None and sources is self._fast_bound[0]:
+            arrays = self._fast_arrays
+            for argument in self.captured.arguments:
+                arrays[argument.position] = sources[argument.position]._data
+        else:
+            arrays = [x._data if isinstance(x, Tensor) else None for x in sources]
+        for position, (owner, name), dtype in self._numbers:
+            arrays[position] = np.array(getattr(owner, name), dtype)
         return arrays
 
     def _user_arrays(
@@ -225,9 +234,7 @@ class Specialization:
         """Run an entry: the user's outputs, and the saved values."""
         results = self.executable.run(entry, arrays)
         random.generator.draw += self.captured.draws
-        roles = [o.role for o in self.executable.outputs(entry)]
-        user = [a for a, role in zip(results, roles, strict=True) if role == "user"]
-        return user, [a for a, role in zip(results, roles, strict=True) if role == "saved"]
+        return [results[i] for i in self._user_at], [results[i] for i in self._saved_at]
 
     def _forward(self, sources: list[Any], arrays: list[np.ndarray]) -> list[Tensor]:
         eager = _eager()

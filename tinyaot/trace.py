@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyaot import ops
+from tinyaot import ops, random
 from tinyaot.builder import Builder
 from tinyaot.errors import DTypeError, GradError, TraceError
 from tinyaot.ir import Input, InputRole, Value
@@ -55,7 +55,7 @@ class Lifted:
 
     value: Value
     role: InputRole
-    source: Any  # the Tensor; (owner, name) of a hyperparameter; None for the random state
+    source: Any  # the Tensor; or (owner, name) of a number that a call reads
     shadow: Tensor | None = None
     name: str = ""
     requires_grad: bool = False
@@ -199,8 +199,9 @@ class TraceEngine(Recorder):
 
     def random_bits(self, shape: Shape) -> Tensor:
         if self._random is None:
-            seed = self._input("random", None, int64, "random.seed")
-            draw = self._input("random", None, int64, "random.draw")
+            generator = random.generator
+            seed = self._input("random", (generator, "seed"), int64, "random.seed")
+            draw = self._input("random", (generator, "draw"), int64, "random.draw")
             self._random = seed._data.value, draw._data.value
         attrs = {"ordinal": self.draws, "shape": tuple(shape)}
         self.draws += 1

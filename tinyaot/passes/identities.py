@@ -4,7 +4,8 @@ A rule looks at one node, through the producers of its operands, and gives anoth
 same result, or the value that the result equals, or None. "Exact" means the same bits from every
 operand: NaN, infinity and -0.0 included (the sign and payload of a NaN apart). So x * 1 and
 x - 0.0 are x, but x * 0 is not 0 (infinity), x - x is not 0 (NaN), and x + 0.0 is not x (-0.0).
-Sums are not reordered. Each rule says why it holds.
+Sums are not reordered. Each rule says why it holds. (One thing is beyond bits: a library's product
+may round differently when its operand, a view no longer, comes with other strides.)
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 One walk in program order does it. Each node is rewritten until no rule applies, its operands being
 simplified already; then it is looked up among those before it, so that equal expressions get one
-node (value numbering: Cocke, "Global common subexpression elimination", 1970; as rewriting on the
-fly, it is what e-graph papers call hash-consing). Near linear in the program's size.
+node (value numbering: Cocke and Schwartz, "Programming Languages and Their Compilers", 1970).
+Near linear in the program's size.
 """
 
 from __future__ import annotations

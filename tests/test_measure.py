@@ -1,0 +1,51 @@
+"""Measuring a call: the figures, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tinyaot as ta
+
+
+def test_a_step_is_measured_and_undone() -> None:
+    weight = ta.ones(50, requires_grad=True)
+    optimizer = ta.optim.SGD([weight], lr=0.5, momentum=0.9)
+
+    def step(x: ta.Tensor) -> ta.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * ta.rand(50) * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = ta.ones(50)
+    compiled = ta.compile(step)
+    compiled(x)
+    before, state = weight.numpy().copy(), ta.random.generator.get_state()
+    memory = compiled.records[-1].measure(x).memory
+    assert np.array_equal(weight.numpy(), before)
+    assert ta.random.generator.get_state() == state
+    assert memory["measured_peak"] and memory["eager_peak"]
+    compiled(x)
+    assert not np.array_equal(weight.numpy(), before)
+    assert len(compiled.records) == 1  # measuring broke no guard
+
+
+def test_a_function_is_measured_with_its_backward() -> None:
+    def f(x: ta.Tensor) -> ta.Tensor:
+        x *= 2
+        return (x * x).sum()
+
+    leaf = ta.ones(1000, requires_grad=True)
+    x = leaf.clone()
+    memory = ta.compile(f).explain(x).measure(x).memory
+    assert memory["measured_peak"] == memory["planned_peak"]
+    assert memory["eager_peak"] is not None and memory["eager_peak"] >= 8000
+    assert float(x.sum().item()) == 1000.0 and leaf.grad is None
+
+
+def test_no_gradient_no_backward() -> None:
+    x = ta.ones(1000)
+    memory = ta.compile(lambda x: (x + 1).exp()).explain(x).measure(x).memory
+    assert memory["eager_peak"] == 8000  # the sum and its exponential
+    assert memory["measured_peak"] == 4000  # in place
