@@ -654,3 +654,21 @@ def test_copies_do_not_share_an_edge():
     x1 = ta.tensor([3.0, 4.0]) * 1
     x1.copy_(x0)
     assert ta.grad((x0 * x0).sum(), x1, allow_unused=True) == (None,)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_hidden_write_leaves_the_history_of_an_argument(compiled):
+    def f(x):
+        y = x * 2
+        with ta.no_grad():
+            x.mul_(10)
+        return y + x
+
+    g = ta.compile(f, backend="numpy") if compiled else f
+    leaf = ta.tensor([1.0, 2.0], requires_grad=True)
+    x = leaf * 1
+    node = x.grad_fn
+    out = g(x)
+    assert x.grad_fn is node and out.tolist() == [12, 24]
+    (out.sum() + x.sum()).backward()
+    assert leaf.grad.tolist() == [4, 4]

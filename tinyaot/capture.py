@@ -256,7 +256,8 @@ def _finish(
         root: Root = lifted.shadow._data.root
         if root.written:
             edge = engine.edge(lifted.shadow)
-            differentiable = edge is not None and edge is not lifted.shadow
+            hidden = isinstance(edge, tuple) and edge[0] is lifted.outer
+            differentiable = edge is not None and edge is not lifted.shadow and not hidden
             if differentiable and is_freed(edge):
                 freed.append(engine.lifted.index(lifted))
                 differentiable = False
