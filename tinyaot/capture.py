@@ -8,6 +8,7 @@ what was assigned to attributes, and leave `.grad` as the function left it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +19,10 @@ from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping
-from tinyaot.results import Result, Results, is_freed
+from tinyaot.results import Reached, Result, Results, is_freed, uses_of
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
-from tinyaot.tape import reachable
-from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
-from tinyaot.trace import Lifted, Root, TraceEngine
+from tinyaot.tensor import Chain, History, Tensor, base_of
+from tinyaot.trace import Lifted, NeedBases, Root, TraceEngine
 from tinyaot.tree import leaves, map_tensors
 
 
@@ -53,7 +53,7 @@ class Capture:
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
     uses: list[Uses] = field(default_factory=list)  # by each differentiable program output
     leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
-    freed: list[int] = field(default_factory=list)  # inputs written with what was freed inside
+    freed: dict[int, Reached] = field(default_factory=dict)  # inputs written with what was freed
     inner_grads: list[tuple[int, int]] = field(default_factory=list)  # `.grad` of results
 
     @property
@@ -77,9 +77,14 @@ def capture(
     Raises TraceError where a value is needed (`bool`, `item`, data-dependent shapes) and where a
     traced tensor escapes to a place that cannot be written back.
     """
-    found = _attempt(fn, args, kwargs, keep_grads, {})
-    bases = _bases(found)
-    return _attempt(fn, args, kwargs, keep_grads, bases) if bases else found
+    bases: dict[History, Tensor] = {}
+    try:
+        found = _attempt(fn, args, kwargs, keep_grads, bases)
+    except NeedBases as need:
+        bases = need.bases
+        found = _attempt(fn, args, kwargs, keep_grads, bases)
+    more = _bases(found)
+    return _attempt(fn, args, kwargs, keep_grads, bases | more) if more else found
 
 
 def _attempt(
@@ -110,6 +115,10 @@ def _attempt(
     try:
         with using(engine):
             out = fn(*args, **kwargs)
+    except BaseException:
+        with suppress(TraceError):
+            _new_attributes(reach, names)
+        raise
     finally:
         mode.grad_enabled = grad_mode
         escaped = _put_back(before + identities)
@@ -119,8 +128,7 @@ def _attempt(
 
 
 def _bases(found: Capture) -> dict[History, Tensor]:
-    """The bases to lift where a written input overlaps another, or where a gradient by one input
-    would miss what flows through a view of it; empty if there are none.
+    """The bases to lift where a written input overlaps another; empty if there are none.
 
     Raises MutationError where overlapping inputs are not views of one base.
     """
@@ -148,13 +156,6 @@ def _bases(found: Capture) -> dict[History, Tensor]:
                 locate=False,
             )
         bases[a._history] = a if not a._chain else b if not b._chain else base_of(a)
-    if any(n.op == "grad" for n in found.program.nodes):
-        whole = {t._history: t for t in tensors if not t._chain}
-        for t, x in zip(tensors, lifted, strict=True):
-            if t._chain and x.requires_grad:
-                bases.setdefault(
-                    t._history, whole[t._history] if t._history in whole else base_of(t)
-                )
     return bases
 
 
@@ -250,7 +251,7 @@ def _finish(
     ]
     results.resolve()
     outputs = list(results.outputs)
-    written, freed = [], []
+    written, freed = [], {}
     for lifted in engine.lifted:
         assert lifted.shadow is not None
         root: Root = lifted.shadow._data.root
@@ -259,14 +260,14 @@ def _finish(
             hidden = isinstance(edge, tuple) and edge[0] is lifted.outer
             differentiable = edge is not None and edge is not lifted.shadow and not hidden
             if differentiable and is_freed(edge):
-                freed.append(engine.lifted.index(lifted))
+                freed[engine.lifted.index(lifted)] = uses_of(engine, edge).inputs
                 differentiable = False
             if differentiable:
                 written.append(lifted.shadow)
             outputs.append(
                 Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
             )
-    uses = [_uses(engine, e) for e in (*results.edges, *map(engine.edge, written))]
+    uses = [uses_of(engine, e) for e in (*results.edges, *map(engine.edge, written))]
     engine.closed = True
     slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
     names = {o.of: o.name for o in outputs if o.role == "mutated"}
@@ -303,18 +304,6 @@ def _finish(
         freed,
         inner_grads,
     )
-
-
-def _uses(engine: TraceEngine, edge: Edge) -> Uses:
-    """What a differentiable result depends on, if only with gradient 0."""
-    leaves_, nodes = reachable([edge])
-    found = {id(x) for x in (*leaves_, *nodes)}
-    inputs = (
-        index
-        for index, lifted in enumerate(engine.lifted)
-        if id(lifted.shadow) in found or id(lifted.outer) in found
-    )
-    return Uses(frozenset(inputs), frozenset(node.seq for node in nodes if node.saves))
 
 
 def _name_of(engine: TraceEngine, of: int | None, names: dict[Any, str]) -> str:

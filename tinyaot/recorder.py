@@ -132,7 +132,9 @@ class Recorder:
 
     def _cut(self, out: Tensor, base: Tensor) -> Tensor:
         """Give `out` a history of its own on the base's storage."""
+        repeated = self.is_repeated(base)
         out._history = History(False, base._history.get_storage())
+        out._history.repeated = repeated
         out._chain = ()
         out._edge = None
         out._version = 0
@@ -169,6 +171,8 @@ class Recorder:
 
     def is_repeated(self, tensor: Tensor) -> bool:
         """Whether a tensor, or one that it shows a part of, repeats elements."""
+        if tensor._history.repeated:
+            return True
         if not tensor.is_contiguous() and overlaps_itself(tensor._geometry):
             return True
         if not tensor._chain:

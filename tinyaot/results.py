@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tinyaot import ops
 from tinyaot.errors import TraceError
+from tinyaot.halves import Uses
 from tinyaot.ir import Output
 from tinyaot.tape import reachable
 from tinyaot.tensor import Chain, Edge, Tensor, base_of
 from tinyaot.trace import Root, Traced, TraceEngine
+
+Reached: TypeAlias = frozenset[int]  # positions of inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +28,15 @@ class Result:
     """How to make one returned tensor: a program output, an input or argument itself, or a view of
     one of these or of another result.
 
-    `freed`: the backward inside the function used up its graph, so a later one raises. `leaf`: the
-    function made it a leaf that requires grad. `edge`: the output whose gradient it has (-1: one
-    that was freed), where a write through a detached tensor gave it one and not its storage's base.
+    `freed`: the backward inside the function used up its graph, so a later one raises; these are
+    the inputs that it leads to. `leaf`: the function made it a leaf that requires grad. `edge`: the
+    output whose gradient it has (-1: a freed one), where it is cut off from its storage's base.
     """
 
     kind: Literal["output", "input", "argument", "result"]
     index: int
     views: Chain = ()
-    freed: bool = False
+    freed: Reached | None = None
     leaf: bool = False
     edge: int | None = None
 
@@ -81,19 +84,20 @@ class Results:
         for t in self.tensors:  # which may grow
             data: Traced = t._data
             edge = self.engine.edge(t)
-            freed, leaf = is_freed(edge), edge is t
+            freed = uses_of(self.engine, edge).inputs if is_freed(edge) else None
+            leaf = edge is t
             if id(t) in self.arguments:
                 self.results.append(Result("argument", self.arguments[id(t)]))
                 continue
             apart = self._is_apart(t)
-            written = apart and t._history.edge is not None
-            if t._chain and apart and (written or histories[t._history] > 1):
+            own = apart and t._history.requires_grad
+            if t._chain and apart and (own or histories[t._history] > 1):
                 self.results.append(Result("result", self._base(t), t._chain, freed))
                 continue
             shared = len(sharing[id(data.root)]) > 1
             carrier = None
-            if written and (data.root.input is not None or shared):
-                carrier, freed = -1 if freed else output(t), False
+            if own and not leaf and (data.root.input is not None or shared):
+                carrier = -1 if freed is not None else output(t)
             if data.root.input is not None:
                 source = self.engine.lifted.index(data.root.input)
                 same = self.engine.lifted[source].shadow is t
@@ -130,6 +134,18 @@ class Results:
                 "the leaf outside, and pass it",
                 locate=False,
             )
+
+
+def uses_of(engine: TraceEngine, edge: Edge) -> Uses:
+    """What a differentiable result depends on, if only with gradient 0."""
+    leaves_, nodes = reachable([edge])
+    found = {id(x) for x in (*leaves_, *nodes)}
+    inputs = (
+        index
+        for index, lifted in enumerate(engine.lifted)
+        if id(lifted.shadow) in found or id(lifted.outer) in found
+    )
+    return Uses(frozenset(inputs), frozenset(node.seq for node in nodes if node.saves))
 
 
 def _expands(path: Chain) -> bool:

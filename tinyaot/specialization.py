@@ -21,9 +21,9 @@ from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
-from tinyaot.results import Result, replay
+from tinyaot.results import Reached, Result, replay
 from tinyaot.state import SCALARS, Slot, same_scalar
-from tinyaot.tensor import NOT_KEPT, History, SavedHandle, Tensor, base_of
+from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
 from tinyaot.tree import leaves, structure
 
 FAST_TRIES = 8  # how often a specialisation has its fast check made
@@ -267,9 +267,9 @@ class Specialization:
         captured = self.captured
         for index in captured.leaves:
             outputs[index].requires_grad_()
-        for position in captured.freed:
+        for position, reached in captured.freed.items():
             history: History = sources[position]._history
-            history.edge, history.requires_grad = (FreedNode(()), 0), True
+            history.edge, history.requires_grad = _freed(sources, reached), True
             history.version += 1
         given: dict[str, Sequence[Any]] = {"input": sources, "argument": tensors, "output": outputs}
         results: dict[int, Tensor] = {}
@@ -299,20 +299,28 @@ class Specialization:
                 source = self._make(r.index, given, results)
             else:
                 source = given[r.kind][r.index]
-            results[index] = self._result(r, source, given["output"])
+            results[index] = self._result(r, source, given)
         return results[index]
 
-    def _result(self, result: Result, tensor: Tensor, outputs: Sequence[Tensor]) -> Tensor:
-        if result.freed and _eager().edge(tensor) is None:
-            tensor._history.edge = (FreedNode(()), 0)
+    def _result(self, result: Result, tensor: Tensor, given: dict[str, Sequence[Any]]) -> Tensor:
+        freed = result.freed
+        if freed is not None and result.edge is None and _eager().edge(tensor) is None:
+            tensor._history.edge = _freed(given["input"], freed)
             tensor._history.requires_grad = True
         made = replay(tensor, result.views)
         if result.edge is not None:
             made._history.edge = (
-                (FreedNode(()), 0) if result.edge < 0 else outputs[result.edge]._history.edge
+                given["output"][result.edge]._history.edge
+                if freed is None
+                else _freed(given["input"], freed)
             )
             made._history.requires_grad = True
         return made.requires_grad_() if result.leaf else made
+
+
+def _freed(sources: Sequence[Any], reached: Reached) -> Edge:
+    """An edge to what was used up inside a compiled function."""
+    return FreedNode([_eager().edge(sources[i]) for i in sorted(reached)]), 0
 
 
 def _save(tensor: Tensor, array: np.ndarray) -> SavedHandle:

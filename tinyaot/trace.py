@@ -37,7 +37,7 @@ from tinyaot.shapes import (
     slice_geometry,
 )
 from tinyaot.tape import TapeNode, Unread, nodes_between, reachable
-from tinyaot.tensor import Chain, Edge, History, NotKept, Tensor
+from tinyaot.tensor import Chain, Edge, History, NotKept, Tensor, base_of
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +83,14 @@ class Traced:
     @property
     def size(self) -> int:
         return self.value.type.size
+
+
+class NeedBases(BaseException):
+    """The trace has to start over, with `bases` lifted in place of their views."""
+
+    def __init__(self, bases: dict[History, Tensor]) -> None:
+        super().__init__()
+        self.bases = bases
 
 
 class OuterNode(TapeNode):
@@ -150,6 +158,10 @@ class TraceEngine(Recorder):
         A view whose base is among `bases` (something in the function writes to one of its
         overlapping views, so they have to be views of one input) becomes a view of the lifted base.
         """
+        found = self._shadows.get(id(tensor))
+        if found is not None:  # as the base of a view
+            found.role, found.name = role, name
+            return found
         if tensor._chain and tensor._history in self.bases:
             base = self.bases[tensor._history]
             shadow = self.resolve(base)
@@ -364,6 +376,7 @@ class TraceEngine(Recorder):
     def backward(
         self, tensor: Tensor, gradient: Tensor | None, retain_graph: bool, create_graph: bool
     ) -> None:
+        self._need_bases()
         tensor = self.resolve(tensor)
         edge = self.start(tensor, gradient, "backward")
         targets, nodes = reachable([edge])
@@ -400,6 +413,7 @@ class TraceEngine(Recorder):
         retain_graph: bool,
         create_graph: bool,
     ) -> list[Tensor | None]:
+        self._need_bases()
         outputs = [self.resolve(y) for y in outputs]
         inputs = [self.resolve(x) for x in inputs]
         edges = [self.start(y, c, "grad") for y, c in zip(outputs, cotangents, strict=True)]
@@ -409,6 +423,20 @@ class TraceEngine(Recorder):
         wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
         found = iter(self._emit_grad(outputs, cotangents, wrt, edges, create_graph))
         return [next(found) if hit else None for hit in reached]
+
+    def _need_bases(self) -> None:
+        """A gradient by an input has to include what flows through views of it, which then have to
+        be views of it in the trace, too."""
+        inputs = [x.source for x in self.lifted if x.requires_grad]
+        whole = {t._history: t for t in inputs if not t._chain}
+        views = [t for t in inputs if t._chain and t._history not in self.bases]
+        if views:
+            raise NeedBases(
+                {
+                    t._history: whole[t._history] if t._history in whole else base_of(t)
+                    for t in views
+                }
+            )
 
     def _use(self, nodes: Sequence[TapeNode], retain_graph: bool) -> None:
         """Note that a backward goes through these nodes: it may, once."""

@@ -205,7 +205,7 @@ class _Entry:
         pointer = self.where.own(op, region, tile)
         loops: list[tuple[Atom, int | str, int]] = []
         for a in self.g.flat[op]:
-            extent = extent_text(region, a) if a in tile or a not in region.tile else a.size
+            extent = extent_text(region, a) if a in tile else a.size
             if extent != 1:
                 loops.append((a, extent, pointer.strides[a]))
         run = 1

@@ -1,22 +1,12 @@
-"""From a nest of a region to a kernel in loop IR.
-
-Inside the row loops stand one or more *stages*, vector loops over the inner label, with scalars
-between them: a value that needs a complete reduction over the inner label belongs to a later stage.
-A vector that a later stage wants again is reloaded if it is stored, recomputed if that is one cheap
-op on stored values, and else kept in a row buffer. Scalars that do not change in the inner row
-loops stand outside them.
-"""
+"""From a nest of a region to a kernel in loop IR: every op's statements, each in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
+from tinyaot.codegen.addresses import Addresses, extent_text
 from tinyaot.codegen.loops import (
-    Apply,
     Buffer,
-    Checked,
     Combine,
     Expr,
     Finish,
@@ -24,42 +14,20 @@ from tinyaot.codegen.loops import (
     Index,
     Kernel,
     Let,
-    Literal_,
-    Load,
     Loop,
-    Param,
-    Position,
-    Random,
     Start,
     Stmt,
     Store,
-    Total,
     Var,
 )
 from tinyaot.codegen.printer import sees_nan
-from tinyaot.ops.core import TABLE
-from tinyaot.passes.fusion.accesses import Access, Const
+from tinyaot.codegen.reading import Reader
+from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Nest, Schedule
-from tinyaot.shapes import DType, int32, int64
-
-CHEAP = 0.03  # ns an element: recomputing such a map beats keeping it
-SMALL_RANGE = 1 << 30  # index ranges below it are counted in 32 bits
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-
-@dataclass(slots=True)
-class Stage:
-    """One vector loop and the scalars after it."""
-
-    folds: list[Start] = field(default_factory=list)
-    body: list[Stmt] = field(default_factory=list)
-    after: list[Stmt] = field(default_factory=list)
-    memo: dict[object, str] = field(default_factory=dict)
-    vector: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,293 +52,9 @@ def lower_nest(
         kept = lowering.buffers
 
 
-class _Lowering:
-    def __init__(
-        self,
-        g: Graph,
-        plan: Schedule,
-        where: Addresses,
-        region: Region,
-        nest: Nest,
-        at: int,
-        kept: dict[Op, str],
-    ) -> None:
-        self.g, self.plan, self.where, self.region = g, plan, where, region
-        self.nest, self.at, self.kept = nest, at, kept
-        self.buffers: dict[Op, str] = dict(kept)
-        self.inner = nest.inner if nest.inner and region.extent(nest.inner) > 1 else None
-        self.rows = [a for a in nest.rows if region.extent(a) > 1]
-        self.depth = {a: d for d, a in enumerate(self.rows)}
-        self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
-        if self.inner:
-            self.names[self.inner] = f"i{len(self.rows)}"
-        self.members = set(nest.all)
-        self.arguments: list[str] = []
-        self.params: list[Param] = []
-        self.count = 0
-        self.pre: list[list[Stmt]] = [[] for _ in range(len(self.rows) + 1)]
-        self.row_memo: dict[object, str] = {}
-        self.scalar: dict[Op, str] = {}
-        self.cleared: dict[Op, Combine] = {}
-        self.vec: dict[Op, int] = {}  # stage of a vector value
-        self.pos: dict[Op, int] = {}  # stage after which a scalar is known; -1: before any
-        self.find_stages()
-        last = max([0, *self.vec.values(), *self.pos.values()])
-        self.stages = [Stage() for _ in range(last + 1)]
+class _Lowering(Reader):
+    """Emits a nest's ops in order."""
 
-    # ---- names ----------------------------------------------------------------------------------
-    def fresh(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def param(self, text: str, dtype: DType | None) -> str:
-        for p, have in zip(self.params, self.arguments):
-            if have == text and p.dtype is dtype:
-                return p.name
-        self.params.append(Param(f"p{len(self.params)}", dtype))
-        self.arguments.append(text)
-        return self.params[-1].name
-
-    def index(self, strides: dict[Atom, int], skip: Iterable[Atom] = ()) -> Index:
-        """The element that the loops are at."""
-        without = set(skip)
-        terms = [
-            (s, self.names[a])
-            for a, s in strides.items()
-            if s and a in self.names and a not in without
-        ]
-        return Index(0, tuple(terms))
-
-    def varies(self, atoms: Iterable[Atom]) -> bool:
-        """Whether a value changes in the inner loop."""
-        return self.inner is not None and self.inner in atoms
-
-    def depth_of(self, atoms: Iterable[Atom]) -> int:
-        """The row loops that a scalar must be inside of."""
-        return max((self.depth[a] + 1 for a in atoms if a in self.depth), default=0)
-
-    # ---- stages ---------------------------------------------------------------------------------
-    def find_stages(self) -> None:
-        for op in self.nest.all:
-            after, same = -1, 0
-            for access in self.g.reads[op]:
-                root = access.root
-                if root in self.members:
-                    if root in self.vec:
-                        same = max(same, self.vec[root])
-                    else:
-                        after = max(after, self.pos[root])
-            if not self.varies(self.g.space(op)):
-                self.pos[op] = after
-            elif op.form == "reduce" and self.inner in self.g.red[op]:
-                self.pos[op] = max(same, after + 1)
-            else:
-                self.vec[op] = max(same, after + 1)
-
-    def scalar_lines(self, op: Op, atoms: Iterable[Atom]) -> list[Stmt]:
-        """Where the definition of a row-level value goes."""
-        if self.pos[op] >= 0:
-            return self.stages[self.pos[op]].after
-        return self.pre[self.depth_of(atoms)]
-
-    def atoms_of(self, op: Op) -> set[Atom]:
-        """The loops that a row-level value of this nest depends on."""
-        return set(self.g.space(op))
-
-    # ---- reading --------------------------------------------------------------------------------
-    def load(self, access: Access) -> Expr:
-        root = access.root
-        if root.form == "const":
-            return Literal_(root.attrs["value"], root.dtype)
-        if root.form == "iota":
-            return self.iota(access)
-        pointer = self.where.of(access, self.region)
-        name, index = self.param(pointer.text, pointer.dtype), self.index(pointer.strides)
-        if pointer.step:
-            return Total(name, index, pointer.step, pointer.count)
-        return Load(name, index)
-
-    def iota(self, access: Access) -> Expr:
-        """An index range at the loops' position; in 32 bits where it is only compared."""
-        root = access.root
-        dtype = root.dtype
-        users = self.g.users[root]
-        if (
-            dtype is int64
-            and root.type.size < SMALL_RANGE
-            and all(u.name in COMPARISONS for u in users)
-        ):
-            dtype = int32
-        return Position(self.position(access), dtype)
-
-    def position(self, access: Access) -> Index:
-        """The index of a one-axis root at which the loops are."""
-        const, terms, coef = 0, list[tuple[int, Atom]](), 1
-        for a, e in reversed(access.pairs):
-            if isinstance(e, Const):
-                const += e.value * coef
-            else:
-                terms.append((coef, e))
-            coef *= a.size
-        for _, linear in access.affine:
-            const += linear.const
-            terms += linear.terms
-        return self.global_index(const, terms)
-
-    def global_index(self, const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
-        """An index over whole values: the tile's offset is added."""
-        found: list[tuple[int, str]] = []
-        for c, a in terms:
-            if a in self.names:
-                found.append((c, self.names[a]))
-            if a in self.region.tile:
-                found.append((c, self.param(f"b{a.id}", None)))
-        return Index(const, tuple(found))
-
-    def operand(self, op: Op, i: int, stage: int | None) -> Expr:
-        """Operand i of op inside vector loop `stage` (None: among the row-level scalars)."""
-        access = self.g.reads[op][i]
-        root = access.root
-        if root.form == "const":
-            return self.load(access)
-        if root in self.members:
-            if root not in self.vec:
-                return Var(self.scalar[root])
-            assert stage is not None
-            return Var(self.value(root, stage))
-        invariant = not self.varies(access.atoms)
-        key = (root, access.pairs, access.affine)
-        if invariant or stage is None:
-            if key not in self.row_memo:
-                self.row_memo[key] = name = self.fresh()
-                lines = self.pre[self.depth_of(access.atoms)]
-                lines.append(self.let(name, root.dtype, self.load(access)))
-            return Var(self.row_memo[key])
-        memo = self.stages[stage].memo
-        if key not in memo:
-            memo[key] = name = self.fresh()
-            self.stages[stage].body.append(self.let(name, root.dtype, self.load(access)))
-        return Var(memo[key])
-
-    def let(self, name: str, dtype: DType, expr: Expr) -> Let:
-        return Let(name, expr.dtype if isinstance(expr, Position) else dtype, expr)
-
-    def value(self, op: Op, stage: int) -> str:
-        """A vector value inside loop `stage`: computed, reloaded, or recomputed where cheap."""
-        memo = self.stages[stage].memo
-        if op in memo:
-            return memo[op]
-        expr: Expr
-        if self.vec[op] < stage and (self.is_stored(op) or not self.is_cheap(op)):
-            if self.is_stored(op):
-                own = self.where.own(op, self.region)
-                expr = Load(self.param(own.text, own.dtype), self.index(own.strides))
-            else:
-                if op not in self.buffers:
-                    self.buffers[op] = f"row{len(self.buffers)}"
-                assert self.inner is not None
-                expr = Load(self.buffers[op], Index(0, ((1, self.names[self.inner]),)))
-        else:
-            expr = self.expression(op, stage)
-        memo[op] = name = self.fresh()
-        self.stages[stage].body.append(Let(name, op.dtype, expr))
-        return name
-
-    def is_stored(self, op: Op) -> bool:
-        """Whether this nest writes op to memory."""
-        return op in self.where.plan.storage.homes and self.plan.where.get(op) == (
-            self.region,
-            self.at,
-        )
-
-    def is_cheap(self, op: Op) -> bool:
-        if op.form != "map" or TABLE[op.name].weight > CHEAP:
-            return False
-        return all(a.root not in self.vec or self.is_stored(a.root) for a in self.g.reads[op])
-
-    def expression(self, op: Op, stage: int | None) -> Expr:
-        """The scalar expression of a map, random bits or a gather."""
-        if op.form == "gather":
-            pointer, index = self.gathered(op, stage)
-            return Load(pointer, index)
-        if op.form == "random":
-            seed, base = self.operand(op, 0, stage), self.operand(op, 1, stage)
-            terms, coef = [], 1
-            for a in reversed(self.g.flat[op]):
-                terms.append((coef, a))
-                coef *= a.size
-            element = self.global_index(0, reversed(terms))
-            return Random(seed, base, op.attrs["ordinal"], element)
-        args = tuple(self.operand(op, i, stage) for i in range(len(op.ins)))
-        if op.name == "set_value":
-            return args[1]
-        dtype = op.ins[-1].dtype if op.name == "where" else op.ins[0].dtype
-        return Apply(op.name, args, dtype, op.dtype, op.attrs)
-
-    def computed_index(self, op: Op, i: int, size: int, stage: int | None) -> str:
-        """The name of a checked index that operand i gives."""
-        value = self.operand(op, i, stage)
-        access = self.g.reads[op][i]
-        varies = self.varies(access.atoms)
-        key = ("index", value, size)
-        memo = self.stages[stage].memo if varies and stage is not None else self.row_memo
-        if key not in memo:
-            memo[key] = name = self.fresh()
-            let = Let(name, int64, Checked(value, size), index=True)
-            if varies and stage is not None:
-                self.stages[stage].body.append(let)
-                self.stages[stage].vector = False  # it reports through a pointer
-            elif access.root in self.members:
-                self.scalar_lines(access.root, self.atoms_of(access.root)).append(let)
-            else:
-                self.pre[self.depth_of(access.atoms)].append(let)
-        return memo[key]
-
-    def gathered(self, op: Op, stage: int | None) -> tuple[str, Index]:
-        """Pointer and index of what a gather reads."""
-        access = self.g.reads[op][0]
-        root = access.root
-        hit = op.attrs["axes"] if op.name == "gather" else (op.attrs["axis"],)
-        return self.indirect(op, access, root, hit, range(1, len(op.ins)), stage)
-
-    def indirect(
-        self,
-        op: Op,
-        access: Access,
-        root: Op,
-        hit: Iterable[int],
-        operands: Iterable[int],
-        stage: int | None,
-    ) -> tuple[str, Index]:
-        """An address that is affine along some axes and computed along the axes `hit`."""
-        pointer = self.where.of(access, self.region)
-        table = op.ins[0] if op.form == "gather" else op
-        axes = self.g.axes[table]
-        skipped: set[Atom] = set()
-        terms: list[tuple[int, str]] = []
-        for axis, i in zip(hit, operands):
-            name = self.computed_index(op, i, table.shape[axis], stage)
-            stride = self.axis_stride(op, axis, pointer, axes[axis])
-            terms.append((stride, name))
-            skipped.update(self.edge_atoms(op, axis, axes[axis]))
-        index = self.index(pointer.strides, skipped)
-        return self.param(pointer.text, pointer.dtype), Index(
-            index.const, index.terms + tuple(terms)
-        )
-
-    def edge_atoms(self, op: Op, axis: int, own: list[Atom]) -> list[Atom]:
-        """The atoms by which op sees an axis that it indexes."""
-        if op.form == "scatter":
-            return own
-        labels = self.g.seen[op][axis]
-        return labels
-
-    def axis_stride(self, op: Op, axis: int, pointer: Pointer, own: list[Atom]) -> int:
-        """Elements between neighbours along a computed axis."""
-        atoms = self.edge_atoms(op, axis, own)
-        return pointer.strides.get(atoms[-1], 0) if atoms else 0
-
-    # ---- everything -----------------------------------------------------------------------------
     def run(self) -> Lowered:
         for op in self.nest.all:
             if op in self.vec:

@@ -94,7 +94,7 @@ def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> T
     before, after = [0] * x.ndim, [0] * x.ndim
     for i in range(len(amounts) // 2):
         before[x.ndim - 1 - i], after[x.ndim - 1 - i] = amounts[2 * i], amounts[2 * i + 1]
-    if any(n + b + a < 0 for n, b, a in zip(x.shape, before, after)):
+    if any(n + min(b, 0) + min(a, 0) < 0 for n, b, a in zip(x.shape, before, after)):
         raise ShapeError(f"pad: {tuple(amounts)} crops more than there is of shape {x.shape}")
     ones = (1,) * x.ndim
     if min(amounts, default=0) < 0:

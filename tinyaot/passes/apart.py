@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tinyaot.ir import STAGES, Node, Program, Value
 from tinyaot.passes.storage import storages_of
+from tinyaot.shapes import overlaps_itself
 
 
 def keep_apart(before: Program, after: Program) -> Program:
@@ -30,8 +31,11 @@ def keep_apart(before: Program, after: Program) -> Program:
         value = now.value
         if now.role not in ("user", "mutated"):
             continue
-        shown = now.role == "user" and were.geometry[was.value.id].is_contiguous
-        ordered = are.geometry[value.id].is_contiguous or not shown
+        then, seen = were.geometry[was.value.id], are.geometry[value.id]
+        ordered = now.role == "mutated" or seen.is_contiguous
+        ordered = ordered or not (
+            then.is_contiguous or overlaps_itself(seen) > overlaps_itself(then)
+        )
         if ordered and owner.setdefault(new[value.id], storage) == storage:
             continue
         key = value.id, storage

@@ -175,8 +175,8 @@ class _Functional:
         view, new = self.views[target.id], self.read(source)
         history, storage, base = view.history, view.history.storage, view.history.base
         if view.chain:
-            if any(name == "broadcast" for name, _ in view.chain):
-                return  # of nothing: what it repeats would overlap
+            if not target.type.size:
+                return
             put = partial(_scatter_back, view.chain)
             new = self._emit(node, target, put, self._read(base), new)
         if base.visible.id in self.carrying and _covers_all(view.chain, new.id in self.carrying):

@@ -328,8 +328,9 @@ class _Converter:
             outputs.append((out, o))
             if o.role == "mutated" and o.of is not None:
                 overwrites[out] = leaf[o.of]
-        # forward, backward, update, each as it was written: growth walks in this order
-        order = sorted(self.order, key=lambda op: PHASES.index(phase_of(op)))
+        # Forward, backward, update, each as it was written and not as a schedule has it: growth
+        # walks in this order, and wants a gradient before the recomputation that it meets.
+        order = sorted(self.order, key=written)
         roots = [*inputs, *(op for op, _ in outputs)]
         ops = topological(order, roots)
         wait_for_gradients(ops)
@@ -359,6 +360,11 @@ def has_strides(x: Op) -> bool:
             return False
         x = x.ins[0]
     return x.form not in ("const", "iota")
+
+
+def written(op: Op) -> tuple[int, int]:
+    """When an op was written: its phase, and the id that its node's result got."""
+    return PHASES.index(phase_of(op)), op.node.result.id if op.node else -1
 
 
 def phase_of(op: Op) -> Phase:

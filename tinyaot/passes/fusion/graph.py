@@ -150,9 +150,7 @@ def add_copy(g: Graph, source: Op, readers: bool) -> Op:
     g.forms.outputs[:] = [(copy if op is source else op, o) for op, o in g.forms.outputs]
     if source in g.overwrites:
         g.overwrites[copy] = g.overwrites.pop(source)
-        g.leaf_readers[copy] = g.leaf_readers.pop(source) - {source} | (
-            {source} if any(a.root is g.overwrites[copy] for a in g.reads[source]) else set()
-        )
+        g.leaf_readers[copy] = g.leaf_readers.pop(source)
     return copy
 
 

@@ -9,40 +9,43 @@ before the products.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
-from tinyaot.passes.fusion.regions import Region
+from tinyaot.passes.fusion.model import Kind
 
 HUGE = -1e29  # at or below: exp gives 0, a maximum ignores it
 
 Mask = tuple[Atom, Atom, bool]  # (s, t, whether true means s <= t)
 
 
-def find_limits(g: Graph, region: Region) -> dict[Atom, Atom]:
-    """{s: t}: in this region s may end where the tile of t ends."""
-    members = set(region.members)
+def find_limits(
+    g: Graph, members: Sequence[Op], kind: Mapping[Op, Kind], tile: Sequence[Atom]
+) -> dict[Atom, Atom]:
+    """{s: t}: a loop over s may end where a tile of t ends."""
+    inside = set(members)
     limits: dict[Atom, Atom] = {}
     seen: set[tuple[Atom, Atom]] = set()
-    for op in masks_read(g, region):
+    for op in masks_read(g, members):
         found = mask(g, op)
         if not found:
             continue
         s, t, _ = found
-        cut = t in region.tile and region.extent(t) < t.size
-        if not cut or s.size != t.size or s in region.tile or (s, t) in seen:
+        if t not in tile or s in tile or s.size != t.size or (s, t) in seen:
             continue
         seen.add((s, t))
         memo: dict[Op, float | None] = {}
-        if all(neutral(g, op, s, t, region, members, memo) for op in region.members):
+        if all(neutral(g, op, s, t, kind, inside, memo) for op in members):
             limits[s] = t
     return limits
 
 
-def masks_read(g: Graph, region: Region) -> list[Op]:
-    """Conditions of the selections that the region's loops compute."""
+def masks_read(g: Graph, members: Sequence[Op]) -> list[Op]:
+    """Conditions of the selections that these ops' loops compute."""
     found: dict[Op, None] = {}
-    todo, seen = list(region.members), set(region.members)
+    todo, seen = list(members), set(members)
     while todo:
         op = todo.pop()
         if op.name == "where":
@@ -85,7 +88,7 @@ def neutral(
     op: Op,
     s: Atom,
     t: Atom,
-    region: Region,
+    kind: Mapping[Op, Kind],
     members: set[Op],
     memo: dict[Op, float | None],
 ) -> bool:
@@ -98,13 +101,13 @@ def neutral(
         if op.name == "amax":
             return v is not None and v <= HUGE
         return op.name == "sum" and v == 0
-    if op.form == "dot" and (s in g.red[op] or region.kind[op] in ("acc", "own")):
+    if op.form == "dot" and (s in g.red[op] or kind[op] in ("acc", "own")):
         return 0 in values
     if op.form not in ("map", "random", "dot", "reduce"):
         return False
     if op in g.stored:
         inside = all(u in members for u in g.users[op])
-        return region.kind[op] == "row" and inside and op not in g.outputs
+        return kind[op] == "row" and inside and op not in g.outputs
     return True
 
 

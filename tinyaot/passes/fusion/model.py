@@ -132,11 +132,17 @@ def region_ns(
     tile: Sequence[Atom],
     block: Mapping[Atom, Number],
     threads: int,
+    limits: Mapping[Atom, Atom] | None = None,
 ) -> Number:
-    """A region on tiles of `block`, with threads sharing the tiles."""
+    """A region on tiles of `block`, with threads sharing the tiles. `limits`: {s: t} where s ends
+    with the tile of t; half of its extent, on average, if the tile is short."""
     machine = g.machine
+    limits = limits or {}
 
     def extent(a: Atom) -> Number:
+        if a in limits:
+            end = block[limits[a]]
+            return np.where(end < a.size, (a.size + end) / 2, a.size)
         return block.get(a, a.size)
 
     tiles: Number = 1
@@ -155,7 +161,8 @@ def region_ns(
             if op in g.outputs or any(u not in members for u in g.users[op]):
                 ns = ns + size / machine.rate(op.type.nbytes)
             else:
-                through = (1 + len(g.users[op])) * size / machine.l3_rate
+                rate = np.where(size > machine.l3 // 4, machine.memory_rate, machine.l3_rate)
+                through = (1 + len(g.users[op])) * size / rate
                 ns = ns + np.where(size > machine.l2 // 4, through, 0.0)
         for access in g.reads[op]:
             root = access.root
@@ -182,6 +189,7 @@ def best_block(
     kind: Mapping[Op, Kind],
     tile: Sequence[Atom],
     threads: int,
+    limits: Mapping[Atom, Atom] | None = None,
 ) -> tuple[float, dict[Atom, int]]:
     """The cheapest tile: labels before some label one at a time, those after it whole."""
     if not tile:
@@ -200,6 +208,6 @@ def best_block(
     if not rows:
         rows = [[1] * (len(tile) - 1) + [min(tile[-1].size, limit)]]
     columns = dict(zip(tile, np.array(rows).T))
-    ns = np.broadcast_to(region_ns(g, members, kind, tile, columns, threads), len(rows))
+    ns = np.broadcast_to(region_ns(g, members, kind, tile, columns, threads, limits), len(rows))
     best = int(np.argmin(ns))
     return float(ns[best]), dict(zip(tile, rows[best]))

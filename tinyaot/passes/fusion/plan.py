@@ -16,7 +16,6 @@ from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.forms import Op, to_forms
 from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.labels import Atom
-from tinyaot.passes.fusion.limits import find_limits
 from tinyaot.passes.fusion.model import FORK, Machine, best_block
 from tinyaot.passes.fusion.regions import Region, Stuck, partition
 from tinyaot.passes.fusion.statements import Schedule, schedule
@@ -70,8 +69,6 @@ def finish(g: Graph, threads: int, regions: list[Region]) -> FusionPlan:
     """Everything after the choice of regions. Raises Overwritten."""
     seconds = total_ns(threads, regions) * 1e-9
     combine(g, regions, threads)
-    for r in regions:
-        r.limits = find_limits(g, r)
     found = schedule(g, regions)
     storage = place(g, found, threads)
     verify(g, found, storage)

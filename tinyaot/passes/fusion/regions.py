@@ -17,7 +17,17 @@ from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
-from tinyaot.passes.fusion.model import Kind, best_block, gemm_dims, nbytes, op_ns, region_ns
+from tinyaot.passes.fusion.limits import find_limits
+from tinyaot.passes.fusion.model import (
+    Kind,
+    best_block,
+    gemm_dims,
+    nbytes,
+    op_ns,
+    region_ns,
+    volume,
+    whole,
+)
 
 # Reason codes of ops that could have joined a region, and did not.
 LABELS_DIFFER = "labels differ"
@@ -38,6 +48,7 @@ REASONS = (
     CHEAPER_APART,
     NO_TILE,
 )
+SMALL = 1 << 12  # elements of an op that may run without tiles
 NOMINAL_ROWS = 128  # the tile that scratch is judged by before the tile is chosen
 
 
@@ -155,7 +166,7 @@ def grow(
         if (
             op is not seed
             and members.isdisjoint(g.needs[op])
-            and touched.isdisjoint(shared(g, op, tile))
+            and touched.isdisjoint((*shared(g, op, tile), *map(g.root, op.after)))
         ):
             continue
         if op in g.overwrites and not all(
@@ -167,7 +178,7 @@ def grow(
         if answer == "row" and op is not seed:
             if too_big(g, op, seed, tile):
                 answer = SCRATCH
-            elif not tile and op_ns(g, op, lambda a: a.size) > alone(op):
+            elif not tile and not is_small(g, op, alone):
                 answer = CHEAPER_APART
         elif answer == "acc":
             answer = accumulation(g, op, tile, members, out.kind, alone, threads)
@@ -183,6 +194,11 @@ def grow(
                 touched.add(root)
                 push(g.readers[root], op.id)
     return out
+
+
+def is_small(g: Graph, op: Op, alone: Callable[[Op], float]) -> bool:
+    """Whether an op is worth one thread's time without tiles: no more than a region of its own."""
+    return volume(g.space(op), whole) <= SMALL and float(op_ns(g, op, whole)) <= alone(op)
 
 
 def accumulation(
@@ -278,7 +294,9 @@ def best_region(
         grown = grow(g, seed, tile, done, alone, threads)
         if not grown.members or grown.members[0] is not seed:
             continue
-        ns, block = best_block(g, set(grown.members), grown.kind, tile, threads)
+        limits = find_limits(g, grown.members, grown.kind, tile)
+        ns, block = best_block(g, set(grown.members), grown.kind, tile, threads, limits)
+        limits = {s: t for s, t in limits.items() if block[t] < t.size}
         gain = sum(alone(op) for op in grown.members) - ns
         fits = all(
             least_bytes(g, op, tile) <= 2 * g.machine.l2
@@ -287,6 +305,7 @@ def best_region(
         )
         if best is None or (fits, gain) > best[0]:
             region = Region(tile, grown.members, grown.kind, block, ns, grown.refused)
+            region.limits = limits
             best = (fits, gain), region
     return best[1] if best else None
 

@@ -70,6 +70,7 @@ def schedule(g: Graph, regions: Sequence[Region]) -> Schedule:
             if isinstance(s, Nest):
                 s.all = needed_here(g, s, readers)
         by_region[region] = [s for s in found if isinstance(s, Single) or s.all]
+    by_region = {r: found for r, found in by_region.items() if found}
     readers = find_readers(g, by_region)
     where: dict[Op, tuple[Region, int]] = {}
     for region, found in by_region.items():
@@ -79,7 +80,7 @@ def schedule(g: Graph, regions: Sequence[Region]) -> Schedule:
             for op in mine:
                 if op in own and op in s.ops:
                     where[op] = region, j
-    return Schedule(list(regions), by_region, where, readers)
+    return Schedule(list(by_region), by_region, where, readers)
 
 
 def order_members(g: Graph, region: Region) -> list[Statement]:

@@ -1,0 +1,126 @@
+"""A nest under construction: its loops and their names, its parameters, and its stages.
+
+Inside the row loops stand one or more *stages*, vector loops over the inner label, with scalars
+between them: a value that needs a complete reduction over the inner label belongs to a later stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tinyaot.codegen.addresses import Addresses
+from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
+from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.graph import Graph
+from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.regions import Region
+from tinyaot.passes.fusion.statements import Nest, Schedule
+from tinyaot.shapes import DType
+
+
+@dataclass(slots=True)
+class Stage:
+    """One vector loop and the scalars after it."""
+
+    folds: list[Start] = field(default_factory=list)
+    body: list[Stmt] = field(default_factory=list)
+    after: list[Stmt] = field(default_factory=list)
+    memo: dict[object, str] = field(default_factory=dict)
+    vector: bool = True
+
+
+class Frame:
+    """The state of a nest while it is lowered."""
+
+    def __init__(
+        self,
+        g: Graph,
+        plan: Schedule,
+        where: Addresses,
+        region: Region,
+        nest: Nest,
+        at: int,
+        kept: dict[Op, str],
+    ) -> None:
+        self.g, self.plan, self.where, self.region = g, plan, where, region
+        self.nest, self.at, self.kept = nest, at, kept
+        self.buffers: dict[Op, str] = dict(kept)
+        self.inner = nest.inner if nest.inner and region.extent(nest.inner) > 1 else None
+        self.rows = [a for a in nest.rows if region.extent(a) > 1]
+        self.depth = {a: d for d, a in enumerate(self.rows)}
+        self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
+        if self.inner:
+            self.names[self.inner] = f"i{len(self.rows)}"
+        self.members = set(nest.all)
+        self.arguments: list[str] = []
+        self.params: list[Param] = []
+        self.count = 0
+        self.pre: list[list[Stmt]] = [[] for _ in range(len(self.rows) + 1)]
+        self.row_memo: dict[object, str] = {}
+        self.scalar: dict[Op, str] = {}
+        self.cleared: dict[Op, Combine] = {}
+        self.vec: dict[Op, int] = {}  # stage of a vector value
+        self.pos: dict[Op, int] = {}  # stage after which a scalar is known; -1: before any
+        self.find_stages()
+        last = max([0, *self.vec.values(), *self.pos.values()])
+        self.stages = [Stage() for _ in range(last + 1)]
+
+    # ---- names ----------------------------------------------------------------------------------
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def param(self, text: str, dtype: DType | None) -> str:
+        for p, have in zip(self.params, self.arguments):
+            if have == text and p.dtype is dtype:
+                return p.name
+        self.params.append(Param(f"p{len(self.params)}", dtype))
+        self.arguments.append(text)
+        return self.params[-1].name
+
+    def index(self, strides: dict[Atom, int], skip: Iterable[Atom] = ()) -> Index:
+        """The element that the loops are at."""
+        without = set(skip)
+        terms = [
+            (s, self.names[a])
+            for a, s in strides.items()
+            if s and a in self.names and a not in without
+        ]
+        return Index(0, tuple(terms))
+
+    def varies(self, atoms: Iterable[Atom]) -> bool:
+        """Whether a value changes in the inner loop."""
+        return self.inner is not None and self.inner in atoms
+
+    def depth_of(self, atoms: Iterable[Atom]) -> int:
+        """The row loops that a scalar must be inside of."""
+        return max((self.depth[a] + 1 for a in atoms if a in self.depth), default=0)
+
+    # ---- stages ---------------------------------------------------------------------------------
+    def find_stages(self) -> None:
+        for op in self.nest.all:
+            after, same = -1, 0
+            for access in self.g.reads[op]:
+                root = access.root
+                if root in self.members:
+                    if root in self.vec:
+                        same = max(same, self.vec[root])
+                    else:
+                        after = max(after, self.pos[root])
+            if not self.varies(self.g.space(op)):
+                self.pos[op] = after
+            elif op.form == "reduce" and self.inner in self.g.red[op]:
+                self.pos[op] = max(same, after + 1)
+            else:
+                self.vec[op] = max(same, after + 1)
+
+    def scalar_lines(self, op: Op, atoms: Iterable[Atom]) -> list[Stmt]:
+        """Where the definition of a row-level value goes."""
+        if self.pos[op] >= 0:
+            return self.stages[self.pos[op]].after
+        return self.pre[self.depth_of(atoms)]
+
+    def atoms_of(self, op: Op) -> set[Atom]:
+        """The loops that a row-level value of this nest depends on."""
+        return set(self.g.space(op))

@@ -1,0 +1,231 @@
+"""How a nest reads: loads, positions, values of other ops, and computed places.
+
+What does not change in the inner loop is read once, outside the row loops that it does not depend
+on. A vector that a later stage wants again is reloaded if it is stored, recomputed if that is one
+cheap op on stored values, and else kept in a row buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tinyaot.codegen.addresses import Pointer
+from tinyaot.codegen.loops import (
+    Apply,
+    Checked,
+    Expr,
+    Index,
+    Let,
+    Literal_,
+    Load,
+    Position,
+    Random,
+    Total,
+    Var,
+)
+from tinyaot.codegen.nests import Frame
+from tinyaot.ops.core import TABLE
+from tinyaot.passes.fusion.accesses import Access, Const
+from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.labels import Atom
+from tinyaot.shapes import DType, int32, int64
+
+CHEAP = 0.03  # ns an element: recomputing such a map beats keeping it
+SMALL_RANGE = 1 << 30  # index ranges below it are counted in 32 bits
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+class Reader(Frame):
+    """Expressions of a nest's ops."""
+
+    def load(self, access: Access) -> Expr:
+        root = access.root
+        if root.form == "const":
+            return Literal_(root.attrs["value"], root.dtype)
+        if root.form == "iota":
+            return self.iota(access)
+        pointer = self.where.of(access, self.region)
+        name, index = self.param(pointer.text, pointer.dtype), self.index(pointer.strides)
+        if pointer.step:
+            return Total(name, index, pointer.step, pointer.count)
+        return Load(name, index)
+
+    def iota(self, access: Access) -> Expr:
+        """An index range at the loops' position; in 32 bits where it is only compared."""
+        root = access.root
+        dtype = root.dtype
+        users = self.g.users[root]
+        if (
+            dtype is int64
+            and root.type.size < SMALL_RANGE
+            and all(u.name in COMPARISONS for u in users)
+        ):
+            dtype = int32
+        return Position(self.position(access), dtype)
+
+    def position(self, access: Access) -> Index:
+        """The index of a one-axis root at which the loops are."""
+        const, terms, coef = 0, list[tuple[int, Atom]](), 1
+        for a, e in reversed(access.pairs):
+            if isinstance(e, Const):
+                const += e.value * coef
+            else:
+                terms.append((coef, e))
+            coef *= a.size
+        for _, linear in access.affine:
+            const += linear.const
+            terms += linear.terms
+        return self.global_index(const, terms)
+
+    def global_index(self, const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
+        """An index over whole values: the tile's offset is added."""
+        found: list[tuple[int, str]] = []
+        for c, a in terms:
+            if a in self.names:
+                found.append((c, self.names[a]))
+            if a in self.region.tile:
+                found.append((c, self.param(f"b{a.id}", None)))
+        return Index(const, tuple(found))
+
+    def operand(self, op: Op, i: int, stage: int | None) -> Expr:
+        """Operand i of op inside vector loop `stage` (None: among the row-level scalars)."""
+        access = self.g.reads[op][i]
+        root = access.root
+        if root.form == "const":
+            return self.load(access)
+        if root in self.members:
+            if root not in self.vec:
+                return Var(self.scalar[root])
+            assert stage is not None
+            return Var(self.value(root, stage))
+        invariant = not self.varies(access.atoms)
+        key = (root, access.pairs, access.affine)
+        if invariant or stage is None:
+            if key not in self.row_memo:
+                self.row_memo[key] = name = self.fresh()
+                lines = self.pre[self.depth_of(access.atoms)]
+                lines.append(self.let(name, root.dtype, self.load(access)))
+            return Var(self.row_memo[key])
+        memo = self.stages[stage].memo
+        if key not in memo:
+            memo[key] = name = self.fresh()
+            self.stages[stage].body.append(self.let(name, root.dtype, self.load(access)))
+        return Var(memo[key])
+
+    def let(self, name: str, dtype: DType, expr: Expr) -> Let:
+        return Let(name, expr.dtype if isinstance(expr, Position) else dtype, expr)
+
+    def value(self, op: Op, stage: int) -> str:
+        """A vector value inside loop `stage`: computed, reloaded, or recomputed where cheap."""
+        memo = self.stages[stage].memo
+        if op in memo:
+            return memo[op]
+        expr: Expr
+        if self.vec[op] < stage and (self.is_stored(op) or not self.is_cheap(op)):
+            if self.is_stored(op):
+                own = self.where.own(op, self.region)
+                expr = Load(self.param(own.text, own.dtype), self.index(own.strides))
+            else:
+                if op not in self.buffers:
+                    self.buffers[op] = f"row{len(self.buffers)}"
+                assert self.inner is not None
+                expr = Load(self.buffers[op], Index(0, ((1, self.names[self.inner]),)))
+        else:
+            expr = self.expression(op, stage)
+        memo[op] = name = self.fresh()
+        self.stages[stage].body.append(Let(name, op.dtype, expr))
+        return name
+
+    def is_stored(self, op: Op) -> bool:
+        """Whether this nest writes op to memory."""
+        return op in self.where.plan.storage.homes and self.plan.where.get(op) == (
+            self.region,
+            self.at,
+        )
+
+    def is_cheap(self, op: Op) -> bool:
+        if op.form != "map" or TABLE[op.name].weight > CHEAP:
+            return False
+        return all(a.root not in self.vec or self.is_stored(a.root) for a in self.g.reads[op])
+
+    def expression(self, op: Op, stage: int | None) -> Expr:
+        """The scalar expression of a map, random bits or a gather."""
+        if op.form == "gather":
+            pointer, index = self.gathered(op, stage)
+            return Load(pointer, index)
+        if op.form == "random":
+            seed, base = self.operand(op, 0, stage), self.operand(op, 1, stage)
+            terms, coef = [], 1
+            for a in reversed(self.g.flat[op]):
+                terms.append((coef, a))
+                coef *= a.size
+            element = self.global_index(0, reversed(terms))
+            return Random(seed, base, op.attrs["ordinal"], element)
+        args = tuple(self.operand(op, i, stage) for i in range(len(op.ins)))
+        if op.name == "set_value":
+            return args[1]
+        dtype = op.ins[-1].dtype if op.name == "where" else op.ins[0].dtype
+        return Apply(op.name, args, dtype, op.dtype, op.attrs)
+
+    def computed_index(self, op: Op, i: int, size: int, stage: int | None) -> str:
+        """The name of a checked index that operand i gives."""
+        value = self.operand(op, i, stage)
+        access = self.g.reads[op][i]
+        varies = self.varies(access.atoms)
+        key = ("index", value, size)
+        memo = self.stages[stage].memo if varies and stage is not None else self.row_memo
+        if key not in memo:
+            memo[key] = name = self.fresh()
+            let = Let(name, int64, Checked(value, size), index=True)
+            if varies and stage is not None:
+                self.stages[stage].body.append(let)
+                self.stages[stage].vector = False  # it reports through a pointer
+            elif access.root in self.members:
+                self.scalar_lines(access.root, self.atoms_of(access.root)).append(let)
+            else:
+                self.pre[self.depth_of(access.atoms)].append(let)
+        return memo[key]
+
+    def gathered(self, op: Op, stage: int | None) -> tuple[str, Index]:
+        """Pointer and index of what a gather reads."""
+        access = self.g.reads[op][0]
+        root = access.root
+        hit = op.attrs["axes"] if op.name == "gather" else (op.attrs["axis"],)
+        return self.indirect(op, access, root, hit, range(1, len(op.ins)), stage)
+
+    def indirect(
+        self,
+        op: Op,
+        access: Access,
+        root: Op,
+        hit: Iterable[int],
+        operands: Iterable[int],
+        stage: int | None,
+    ) -> tuple[str, Index]:
+        """An address that is affine along some axes and computed along the axes `hit`."""
+        pointer = self.where.of(access, self.region)
+        table = op.ins[0] if op.form == "gather" else op
+        axes = self.g.axes[table]
+        skipped: set[Atom] = set()
+        terms: list[tuple[int, str]] = []
+        for axis, i in zip(hit, operands):
+            name = self.computed_index(op, i, table.shape[axis], stage)
+            stride = self.axis_stride(op, axis, pointer, axes[axis])
+            terms.append((stride, name))
+            skipped.update(self.edge_atoms(op, axis, axes[axis]))
+        index = self.index(pointer.strides, skipped)
+        return self.param(pointer.text, pointer.dtype), Index(
+            index.const, index.terms + tuple(terms)
+        )
+
+    def edge_atoms(self, op: Op, axis: int, own: list[Atom]) -> list[Atom]:
+        """The atoms by which op sees an axis that it indexes."""
+        if op.form == "scatter":
+            return own
+        labels = self.g.seen[op][axis]
+        return labels
+
+    def axis_stride(self, op: Op, axis: int, pointer: Pointer, own: list[Atom]) -> int:
+        """Elements between neighbours along a computed axis."""
+        atoms = self.edge_atoms(op, axis, own)
+        return pointer.strides.get(atoms[-1], 0) if atoms else 0
