@@ -94,10 +94,11 @@ class History:
 
     `edge` leads to the tape node that made the base's current value (None for a leaf); `version`
     counts the visible writes, so that a view knows when its own edge is stale; `base` is the data
-    of the base, known from the first view on.
+    of the base, known from the first view on; `repeated`, whether it was cut from a view of
+    something expanded, so that a write would show in other places, too.
     """
 
-    __slots__ = ("base", "edge", "requires_grad", "storage", "version")
+    __slots__ = ("base", "edge", "repeated", "requires_grad", "storage", "version")
 
     def __init__(self, requires_grad: bool = False, storage: Storage | None = None) -> None:
         self.edge: Edge = None
@@ -105,6 +106,7 @@ class History:
         self.storage = storage
         self.version = 0
         self.base: Any = None
+        self.repeated = False
 
     def get_storage(self) -> Storage:
         if self.storage is None:

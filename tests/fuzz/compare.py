@@ -104,6 +104,8 @@ def compare(program: Program, stages: bool = False) -> Difference | None | str:
     if eager is not None or compiled_ is not None:
         if type(eager) is type(compiled_):
             return None
+        if isinstance(eager, ta.errors.IndexingError):
+            return "refused: an index out of range is found late"
         for a in ALLOWED:
             if a in str(compiled_):
                 return f"refused: {a}"

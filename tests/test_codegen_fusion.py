@@ -1,0 +1,191 @@
+"""What fusion does with the structures it is made for: labels, regions, triangles, overwrites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tinyaot import ops
+from tinyaot.backends import cpu
+from tinyaot.builder import Builder, Sym
+from tinyaot.errors import BackendError, IndexingError
+from tinyaot.interpret import interpret
+from tinyaot.ir import Input, Output, Program
+from tinyaot.ops.core import using
+from tinyaot.passes.fusion.forms import to_forms
+from tinyaot.passes.fusion.graph import Graph, build
+from tinyaot.passes.fusion.model import Machine
+from tinyaot.passes.fusion.plan import plan_among
+from tinyaot.passes.fusion.regions import REASONS
+from tinyaot.shapes import DType, TensorType, float16, float32, int64
+
+needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
+MACHINE = Machine(lanes=8, l2=512 << 10, flops=65.0)
+
+
+def program(
+    inputs: dict[str, tuple[DType, tuple[int, ...]]],
+    body: Callable[..., dict[str, Sym]],
+    overwrites: dict[str, str] | None = None,
+) -> Program:
+    """A step whose body maps inputs to named outputs; `overwrites`: output name -> input name."""
+    builder = Builder(0)
+    given = {n: builder.fresh(TensorType(d, s)) for n, (d, s) in inputs.items()}
+    with using(builder):
+        made = body(*(Sym(v) for v in given.values()))
+    where = overwrites or {}
+    outputs = [
+        Output(x.value, "mutated", given[where[n]].id, n) if n in where else Output(x.value, name=n)
+        for n, x in made.items()
+    ]
+    lifted = tuple(Input(v, "argument", n) for n, v in given.items())
+    return Program("test", "fuse", lifted, tuple(builder.nodes), tuple(outputs), builder.next_id)
+
+
+def check(p: Program, threads: int = 1) -> cpu.CompiledC:
+    """Run it in C and compare with the interpreter."""
+    rng = np.random.default_rng(0)
+    arrays = []
+    for i in p.inputs:
+        t = i.value.type
+        made = rng.standard_normal(t.shape) if t.dtype.is_floating else rng.integers(0, 3, t.shape)
+        arrays.append(np.asarray(made, t.dtype.numpy))
+    expected = interpret(p, *arrays)
+    executable = cpu.Executable(p, poison=True, threads=threads)
+    for a, b in zip(expected, executable.run("step", [a.copy() for a in arrays]), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+    return executable.compiled
+
+
+def graph_of(p: Program) -> Graph:
+    return build(to_forms(p), MACHINE)
+
+
+def layer(x: Sym, w: Sym, b: Sym) -> dict[str, Sym]:
+    h = ops.relu(ops.add(ops.dot(x, w, spec="ij,jk->ik"), b))
+    return {"h": h, "total": ops.sum(h, axes=(0, 1))}
+
+
+LAYER = {"x": (float32, (64, 40)), "w": (float32, (40, 24)), "b": (float32, (24,))}
+
+
+def test_a_layer_is_one_region() -> None:
+    plan = plan_among(program(LAYER, layer), (1,), MACHINE)
+    big = [r for r in plan.regions if len(r.members) > 1]
+    assert [op.name for op in big[0].members] == ["dot", "add", "relu", "sum"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 2, 31, 61, 64])
+def test_ragged_rows(rows: int) -> None:
+    check(program(LAYER | {"x": (float32, (rows, 40))}, layer), threads=2)
+
+
+def scores(q: Sym, k: Sym, v: Sym) -> dict[str, Sym]:
+    n = q.shape[1]
+    s = ops.dot(q, k, spec="htd,hsd->hts")
+    at = ops.iota(size=n, dtype=int64)
+    seen = ops.le(at, ops.reshape(at, shape=(n, 1)))
+    e = ops.exp(ops.where(seen, s, -1e30))
+    o = ops.dot(e, v, spec="hts,hsd->htd")
+    return {"o": ops.div(o, ops.sum(e, axes=(2,)))}
+
+
+def test_queries_and_keys_have_labels_of_their_own() -> None:
+    shape = (float32, (2, 64, 8))
+    g = graph_of(program({"q": shape, "k": shape, "v": shape}, scores))
+    first = next(op for op in g.work if op.form == "dot")
+    assert len(set(g.flat[first])) == 3
+
+
+def test_a_masked_half_is_skipped() -> None:
+    shape = (float32, (2, 512, 8))
+    p = program({"q": shape, "k": shape, "v": shape}, scores)
+    plan = plan_among(p, (2,), MACHINE)
+    assert any(r.limits for r in plan.regions)
+    assert plan.storage.arena < 512 * 512 * 4  # the scores are never stored
+
+
+@needs_compiler
+def test_masked_scores_are_right() -> None:
+    shape = (float32, (2, 100, 8))
+    check(program({"q": shape, "k": shape, "v": shape}, scores), threads=2)
+
+
+def test_a_reshape_splits_a_label() -> None:
+    p = program(
+        {"x": (float32, (6, 12))},
+        lambda x: {"y": ops.sum(ops.reshape(ops.exp(x), shape=(6, 3, 4)), axes=(2,))},
+    )
+    g = graph_of(p)
+    exp = next(op for op in g.work if op.name == "exp")
+    assert [a.size for a in g.flat[exp]] == [6, 3, 4]
+
+
+@needs_compiler
+def test_two_inputs_are_swapped() -> None:
+    pair = {"a": (float32, (40,)), "b": (float32, (40,))}
+    p = program(
+        pair, lambda a, b: {"x": ops.mul(b, 2.0), "y": ops.mul(a, 3.0)}, {"x": "a", "y": "b"}
+    )
+    check(p, threads=2)
+
+
+@needs_compiler
+def test_an_overwritten_leaf_is_read_elsewhere_first() -> None:
+    p = program(
+        {"a": (float32, (33, 33))},
+        lambda a: {"x": ops.add(a, ops.permute(a, perm=(1, 0)))},
+        {"x": "a"},
+    )
+    check(p, threads=2)
+
+
+@needs_compiler
+def test_a_bad_index_raises() -> None:
+    p = program(
+        {"x": (float32, (4, 3)), "i": (int64, (2,))},
+        lambda x, i: {"y": ops.gather(x, i, axes=(0,))},
+    )
+    executable = cpu.Executable(p, threads=1)
+    x = np.ones((4, 3), np.float32)
+    (y,) = executable.run("step", [x, np.array([0, -1])])
+    assert y.shape == (2, 3)
+    with pytest.raises(IndexingError, match="out of range"):
+        executable.run("step", [x, np.array([0, 4])])
+
+
+def test_half_precision_is_refused_by_name() -> None:
+    p = program({"x": (float16, (4,))}, lambda x: {"y": ops.exp(x)})
+    with pytest.raises(BackendError, match="float16"):
+        cpu.compile_program(p, 1)
+
+
+def test_reasons_come_from_the_list_and_kernels_have_facts() -> None:
+    compiled = cpu.compile_program(program(LAYER, layer), 2)
+    assert {d.reason for d in compiled.decisions} <= set(REASONS)
+    assert all(k.seconds > 0 and k.bytes > 0 for k in compiled.kernels)
+    assert sum(k.flops for k in compiled.kernels) >= 2 * 64 * 40 * 24
+
+
+def test_the_text_says_what_a_region_is() -> None:
+    source = cpu.compile_program(program(LAYER, layer), 1).source
+    assert re.search(r"/\* tile \{a\d+=\d+ of 64\}: dot, add, relu, sum", source)
+
+
+def test_the_same_program_gives_the_same_text() -> None:
+    p = program(LAYER, layer)
+    assert cpu.compile_program(p, 2).source == cpu.compile_program(p, 2).source
+
+
+@needs_compiler
+def test_a_run_repeats_bit_for_bit() -> None:
+    p = program(LAYER, layer)
+    arrays = [np.random.default_rng(1).standard_normal(i.value.type.shape) for i in p.inputs]
+    given = [a.astype(np.float32) for a in arrays]
+    executable = cpu.Executable(p, threads=2)
+    first, second = executable.run("step", given), executable.run("step", given)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))

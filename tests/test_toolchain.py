@@ -1,0 +1,60 @@
+"""The compiler that is found, and the cache of what it made."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from tinyaot.backends import cpu, toolchain
+from tinyaot.errors import BackendError
+
+pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
+SOURCE = "int tinyaot_answer(void) { return 42; }"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "cache"
+    monkeypatch.setenv("TINYAOT_CACHE", str(path))
+    return path
+
+
+def test_a_built_object_works_and_is_found_again(folder: Path) -> None:
+    path = toolchain.build(SOURCE)
+    assert ctypes.CDLL(str(path)).tinyaot_answer() == 42
+    made = path.stat().st_mtime_ns
+    assert toolchain.build(SOURCE) == path
+    assert path.stat().st_mtime_ns == made
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_entry_is_rebuilt(folder: Path) -> None:
+    path = toolchain.build(SOURCE)
+    path.write_bytes(b"garbage")
+    assert not toolchain.is_sound(path)
+    assert ctypes.CDLL(str(toolchain.build(SOURCE))).tinyaot_answer() == 42
+
+
+def test_flags_are_part_of_the_key(folder: Path) -> None:
+    assert toolchain.build(SOURCE) != toolchain.build(SOURCE, toolchain.FUSED)
+
+
+def test_a_directory_that_others_can_write_is_not_used(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert toolchain.cache_directory() is None
+    assert toolchain.build(SOURCE).parent != folder
+
+
+def test_without_a_compiler_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(BackendError, match="set CC, or install gcc"):
+        toolchain.find_compiler("no-such-compiler")
+    assert "no-such-compiler" in (cpu.unavailable() or "")
+
+
+def test_source_that_does_not_compile(folder: Path) -> None:
+    with pytest.raises(BackendError, match="failed"):
+        toolchain.build("int broken(")
