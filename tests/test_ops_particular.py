@@ -193,6 +193,7 @@ def test_philox_known_answers() -> None:
         even, odd = philox_blocks(
             np.array(counter[0::2], np.uint64)[:, None],
             np.array(counter[1::2], np.uint64)[:, None],
+            np.empty((2, 1), np.uint64),
             key,
         )
         assert (even[0, 0], odd[0, 0], even[1, 0], odd[1, 0]) == want

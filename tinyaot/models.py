@@ -54,7 +54,7 @@ def mlp(seed: int = 0) -> Training:
     ta.manual_seed(seed)
     data = digits_split()
     images = (data.train_images / 16).astype(np.float32)
-    model = MLP(images.shape[1], 64, 10)
+    model = MLP(images.shape[1], 128, 10)
     optimizer = ta.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     batches = Shuffled(len(images), 64, seed)
 

@@ -20,22 +20,24 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ROUNDS = 10
 _BLOCK = 1 << 12  # counters worked on at a time, so that they stay in cache
+_COUNT = np.arange(_BLOCK, dtype=np.uint64)
 
 
 def philox_blocks(
-    even: np.ndarray, odd: np.ndarray, key: tuple[int, int]
+    even: np.ndarray, odd: np.ndarray, spare: np.ndarray, key: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Encrypt counters: `even` is uint64[2, n] with words 0 and 2 of each, `odd` with words 1 and
-    3. Both are used up; the result has the same form."""
-    spare = np.empty_like(even)
+    3, `spare` is as large. All are used up; the result has the form of `even` and `odd`."""
+    words = np.empty((2, 1), np.uint64)
     for r in range(_ROUNDS):
-        words = [[(k + r * w) & 0xFFFFFFFF] for k, w in zip(key, _WEYL, strict=True)]
+        for i in range(2):
+            words[i, 0] = (key[i] + r * _WEYL[i]) & 0xFFFFFFFF
         np.multiply(even, _MULTIPLIERS, out=even)  # 32 x 32 -> 64 bits
         np.right_shift(even, _HALF, out=spare)
         np.bitwise_and(even, _LOW, out=even)
         crossed = spare[::-1]  # each half goes to the other's side
         np.bitwise_xor(crossed, odd, out=crossed)
-        np.bitwise_xor(crossed, np.array(words, np.uint64), out=crossed)
+        np.bitwise_xor(crossed, words, out=crossed)
         even, odd, spare = crossed, even[::-1], odd
     return even, odd
 
@@ -45,17 +47,22 @@ def philox_into(out: np.ndarray, seed: int, draw: int) -> None:
     flat = out.reshape(-1)
     key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
     low, high = draw & 0xFFFFFFFF, (draw >> 32) & 0xFFFFFFFF
-    for first in range(0, (flat.size + 3) // 4, _BLOCK):
+    counters = (flat.size + 3) // 4
+    buffers = np.empty((3, 2, min(counters, _BLOCK)), np.uint64)
+    for first in range(0, counters, _BLOCK):
         part = flat[4 * first : 4 * (first + _BLOCK)]
         blocks = (part.size + 3) // 4
-        numbers = np.arange(first, first + blocks, dtype=np.uint64)
-        even, odd = np.empty((2, blocks), np.uint64), np.empty((2, blocks), np.uint64)
-        even[0], even[1] = numbers & _LOW, low
-        odd[0], odd[1] = numbers >> _HALF, high
-        even, odd = philox_blocks(even, odd, key)
-        words = np.empty((blocks, 4), np.uint32)
-        words[:, 0::2], words[:, 1::2] = even.T, odd.T
-        part[...] = words.reshape(-1)[: part.size]
+        even, odd, spare = buffers[:, :, :blocks]
+        np.add(_COUNT[:blocks], np.uint64(first), out=even[0])
+        np.right_shift(even[0], _HALF, out=odd[0])
+        np.bitwise_and(even[0], _LOW, out=even[0])
+        even[1], odd[1] = low, high
+        even, odd = philox_blocks(even, odd, spare, key)
+        whole = part.size // 4
+        quads = part[: 4 * whole].reshape(whole, 4)
+        quads[:, 0::2], quads[:, 1::2] = even.T[:whole], odd.T[:whole]
+        for i in range(part.size - 4 * whole):
+            part[4 * whole + i] = (even, odd)[i % 2][i // 2, -1]
 
 
 def philox(seed: int, draw: int, shape: Shape) -> np.ndarray:
@@ -92,6 +99,8 @@ random_bits = declare(
         None,
         weight=1.0,
         doc="uint32 words of draw base + ordinal, by Philox4x32-10 under `seed`.",
-        scratch=lambda ins, out, attrs: 96 * min((out.size + 3) // 4, _BLOCK),
+        scratch=lambda ins, out, attrs: (
+            48 * min((out.size + 3) // 4, _BLOCK) + 16 if out.size else 0
+        ),
     )
 )
