@@ -84,7 +84,7 @@ def look(namespace: dict[str, Any]) -> Seen:
     return seen
 
 
-def compare(program: Program, stages: bool = False) -> Difference | None | str:
+def compare(program: Program, stages: bool = False) -> Difference | str | None:
     """None if both modes agree; "invalid" if eager makes no sense; otherwise the difference."""
     ran: list[dict[str, Any]] = []
     errors: list[Exception | None] = []

@@ -8,7 +8,7 @@ from tests.fuzz.program import Program
 from tests.fuzz.shrink import shrink
 
 
-def examine(program: Program, stages: bool) -> Difference | None | str:
+def examine(program: Program, stages: bool) -> Difference | str | None:
     found = compare(program, stages)
     if found is None and program.smooth:
         found = finite_differences(program)

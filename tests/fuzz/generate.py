@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 import tinyaot as ta
+from tests.fuzz import effects
 from tests.fuzz import statements as s
+from tests.fuzz.caller import caller
 from tests.fuzz.program import PRELUDE, Block, Program, Statement
 
 SHAPES = ((), (1,), (3,), (4,), (2, 3), (3, 3), (2, 2), (1, 3), (4, 1), (2, 1, 3), (0, 3), (4, 2))
@@ -151,7 +153,7 @@ class Generator:
             self.step or any("ta.grad" in x or "backward" in x for x in map(str, body)),
             self.seed,
         )
-        return program.with_section("caller", tuple(self.caller(arguments)))
+        return program.with_section("caller", tuple(caller(self, arguments)))
 
     def array(self, shape: tuple[int, ...], dtype: str) -> str:
         if dtype == "bool":
@@ -205,7 +207,8 @@ class Generator:
                 yield f"m = ta.nn.Sequential(ta.nn.Linear(3, 2), {self.one_of(MODULES)})"
                 parameters = "list(m.parameters())"
             else:
-                yield f"w = ta.nn.Parameter({self.array(self.one_of(((3,), (2, 3), (3, 3))), 'float32')})"
+                w = self.array(self.one_of(((3,), (2, 3), (3, 3))), "float32")
+                yield f"w = ta.nn.Parameter({w})"
                 self.names.append("w")
                 parameters = "[w]"
             if self.step:
@@ -264,7 +267,7 @@ class Generator:
         if roll < 0.17 and not self.smooth:
             text = self.special()
         elif roll < 0.40:
-            text = self.weighted(s.EFFECTS)(self)
+            text = self.weighted(effects.EFFECTS)(self)
         else:
             text = self.weighted(s.EXPRESSIONS)(self)
             text = text and f"{self.fresh()} = {text}"
@@ -358,16 +361,16 @@ class Generator:
             y = self.pick_float() or "w"
             text = f"y = {y} * w" if self.chance(0.5) else f"y = ta.sin(w) + {y}.sum()"
         x = self.pick_float()
-        for text in (
+        for line in (
             text,
             f"l = (y * y).mean(){f' + {x}.sum()' if x and self.chance(0.4) else ''}",
         ):
-            if not self.run(text):
-                text = text[0] + (" = w * 1" if "w" in self.space else " = ta.ones(1)")
-                if text[0] == "l":
-                    text = "l = (y * y).sum()"
-                self.run(text)
-            found.append(text)
+            if not self.run(line):
+                line = line[0] + (" = w * 1" if "w" in self.space else " = ta.ones(1)")
+                if line[0] == "l":
+                    line = "l = (y * y).sum()"
+                self.run(line)
+            found.append(line)
         lines = ["o.zero_grad()", "l.backward()"]
         if self.chance(0.2):
             lines = ["l.backward()"]
@@ -400,68 +403,6 @@ class Generator:
         if self.chance(0.2):
             form = self.one_of(("[{}]", "{{'a': ({})}}", "(({}), 1)"))
         return tuple(found), form
-
-    # ---- the caller ----
-
-    def caller(self, arguments: list[str]) -> list[Statement]:
-        call = f"f({', '.join(arguments)})"
-        found: list[Statement] = [f"r0 = {call}"]
-        inputs = [n for n in self.space if n[0] in "axcw" and n[1:].isdigit() or n == "w"]
-        if self.smooth:
-            return [*found, "pull(r0)"]
-        for i in range(self.rng.randint(1, 4)):
-            roll = self.rng.random()
-            if roll < 0.35:
-                found.append(self.disturb(inputs))
-            elif roll < 0.55:
-                found.append(f"r{i + 1} = {call}")
-            elif roll < 0.62 and len(arguments) > 1:
-                other = list(arguments)
-                other[self.rng.randrange(len(other))] = self.one_of(arguments)
-                found.append(f"r{i + 1} = f({', '.join(other)})")
-            elif roll < 0.8:
-                found.append(f"pull(r0{self.one_of(('', ', retain_graph=True'))})")
-            elif roll < 0.88 and "k" in self.space:
-                found.append("k = 3")
-            elif roll < 0.92 and "o" in self.space:
-                found.append("o.lr = 0.05")
-            elif roll < 0.96:
-                leaf = self.one_of([n for n in inputs if n[0] == "x"])
-                found.append(
-                    f"g = ta.grad(total(r0), [{leaf}], allow_unused=True) "
-                    f"if {leaf}.requires_grad and total(r0) is not 0 else None".replace(
-                        "total(r0) is not 0", "isinstance(total(r0), ta.Tensor)"
-                    )
-                )
-            elif "m" in self.space:
-                found.append("m.eval()")
-        last = [n.split(" ")[0] for n in map(str, found) if n[0] == "r"]
-        if self.chance(0.9):
-            found.append(f"pull({', '.join(last[-2:])})")
-        for _ in range(self.rng.choice((0, 1, 1, 2))):
-            found.append(self.probe(last[-1]))
-        return found
-
-    def disturb(self, inputs: list[str]) -> Statement:
-        """A write by the caller, hidden or not."""
-        if self.chance(0.3):  # a visible one, to an output
-            k = self.rng.randrange(2)
-            body = ("t.mul_(0.5)", "t.add_(t)", "t[...] = 1")[self.rng.randrange(3)]
-            guard = Block(
-                "if t.dtype.is_floating and not (t.is_leaf and t.requires_grad):", (body,)
-            )
-            return Block(f"for t in tensors(r0)[{k}:{k + 1}]:", (guard,))
-        x = self.one_of(inputs)
-        if x[0] == "a" and self.tensor(x).dtype.is_floating and self.chance(0.5):
-            return f"{x}.mul_(0.5)" if self.space.get(f"x{x[1:]}") is not self.space[x] else "pass"
-        write = self.one_of((f"{x}.mul_(0.5)", f"{x}.add_(1)", f"{x}[...] = 1", f"{x}.zero_()"))
-        return Block("with ta.no_grad():", (write,))
-
-    def probe(self, result: str) -> Statement:
-        """Write to an output: who else sees it?"""
-        i = self.rng.randrange(3)
-        block = Block("with ta.no_grad():", ("t.add_(1)",))
-        return Block(f"for t in tensors({result})[{i}:{i + 1}]:", (block,))
 
 
 MODULES = (

@@ -28,40 +28,35 @@ from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.model import Machine
 from tinyaot.passes.fusion.plan import (
     FusionPlan,
+    bytes_inside,
     plan_fusion,
     region_bytes,
     region_flops,
     tile_text,
 )
+from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.storage import padded
+from tinyaot.record import Decision, Kernel
 
+SHARED, ALONE = "shares a loop over tiles", "alone"  # reason codes of regions
 POISON = 0xFF  # every float made of it is a NaN
 
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A region for the record: the ids of the values it makes, the bytes that cross its border, its
-    FLOPs, the seconds that the model expects, and why it is as it is."""
+    """A region for the record: the ids of the values it makes, the bytes that cross its border and
+    those that do not, its FLOPs, the seconds that the model expects, and why it is as it is."""
 
     name: str
     entry: str
     members: tuple[int, ...]
     tile: str
     bytes: int
+    inside: int
     flops: int
     seconds: float
     reason: str
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An op that could have joined a region, and why it did not (a code of regions.REASONS)."""
-
-    region: str
-    value: int
-    op: str
-    reason: str
 
 
 @dataclass(slots=True)
@@ -93,7 +88,7 @@ class CompiledC:
     source: str
     entries: dict[str, EntryPoint]
     kernels: list[KernelInfo] = field(default_factory=list)
-    decisions: list[Refusal] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
 
     @property
     def arena_bytes(self) -> int:
@@ -124,26 +119,21 @@ def compile_program(
         made.entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan)
         for number, (region, text) in enumerate(emitted.regions):
             kernel = f"{name}_region_{number}"
-            members = tuple(op.value for op in region.members)
             made.kernels.append(
                 KernelInfo(
                     kernel,
                     name,
-                    members,
+                    tuple(op.value for op in region.members),
                     tile_text(region),
                     region_bytes(plan.graph, region, plan.schedule),
+                    bytes_inside(region, plan.storage),
                     region_flops(region),
                     region.ns * 1e-9,
-                    "shares a loop over tiles" if len(members) > 1 else "alone",
+                    SHARED if len(region.members) > 1 else ALONE,
                     text,
                 )
             )
-            inside = set(region.members)
-            made.decisions += [
-                Refusal(kernel, op.value, op.name, reason)
-                for op, reason in region.refused.items()
-                if op not in inside
-            ]
+            made.decisions += decisions_on(region, made.kernels[-1])
     made.source = emitter.source()
     return made
 
@@ -155,6 +145,15 @@ def unavailable() -> str | None:
     except BackendError as error:
         return str(error)
     return None
+
+
+def decisions_on(region: Region, kernel: KernelInfo) -> list[Decision]:
+    """Why the region is one, and why each op that could have joined it did not."""
+    numbers = {"bytes": kernel.bytes, "kept inside": kernel.inside, "seconds": kernel.seconds}
+    found = [Decision("fusion", kernel.members[0], kernel.name, kernel.reason, numbers)]
+    for op, reason in region.refused.items():
+        found.append(Decision("fusion", op.value, f"not in {kernel.name}", reason))
+    return found
 
 
 # ---- entry points -------------------------------------------------------------------------------
@@ -264,6 +263,13 @@ class Executable:
         scratch = max(((e.scratch_bytes + pack) * e.plan.threads for e in entries), default=0)
         self.scratch = aligned(scratch)
         self.entries = {e.name: _Bound(self, e) for e in entries}
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The regions, for the record."""
+        return [
+            Kernel(k.name, k.source, k.members, k.bytes, k.flops) for k in self.compiled.kernels
+        ]
 
     def inputs(self, entry: str) -> list[Value]:
         """What `run(entry, ...)` takes."""

@@ -328,9 +328,11 @@ class _Converter:
             outputs.append((out, o))
             if o.role == "mutated" and o.of is not None:
                 overwrites[out] = leaf[o.of]
-        # Forward, backward, update, each as it was written and not as a schedule has it: growth
-        # walks in this order, and wants a gradient before the recomputation that it meets.
-        order = sorted(self.order, key=written)
+        # Growth walks in this order: what depends on scalars alone (step sizes), then forward,
+        # backward and update, each as it was written and not as a schedule has it, since a gradient
+        # should come before the recomputation that it meets.
+        scalars = scalar_ops(self.order)
+        order = sorted(self.order, key=lambda op: (op not in scalars, *written(op)))
         roots = [*inputs, *(op for op, _ in outputs)]
         ops = topological(order, roots)
         wait_for_gradients(ops)
@@ -360,6 +362,15 @@ def has_strides(x: Op) -> bool:
             return False
         x = x.ins[0]
     return x.form not in ("const", "iota")
+
+
+def scalar_ops(ops: Iterable[Op]) -> set[Op]:
+    """Ops of one element that depend on leaves of one element alone."""
+    found: set[Op] = set()
+    for op in ops:
+        if op.type.size == 1 and all(x in found for x in op.ins):
+            found.add(op)
+    return found
 
 
 def written(op: Op) -> tuple[int, int]:

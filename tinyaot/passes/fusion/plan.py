@@ -104,6 +104,15 @@ def region_bytes(g: Graph, region: Region, plan: Schedule) -> int:
     return total
 
 
+def bytes_inside(region: Region, storage: Storage) -> int:
+    """Bytes of the members that never reach memory as whole values."""
+    return sum(
+        op.type.nbytes
+        for op in region.members
+        if op not in storage.homes or storage.homes[op].space == "scratch"
+    )
+
+
 def bytes_read(access: Access) -> int:
     total = access.root.dtype.itemsize
     for a in access.atoms:
