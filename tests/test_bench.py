@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.bench import run
 from tests.bench.workloads import WORKLOADS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 STEPS = 5
 TINYAOT = ("tinyaot_eager", "tinyaot_numpy")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from random_programs import random_program
-from random_steps import random_arrays, random_step
 
+from tests.random_programs import random_program
+from tests.random_steps import random_arrays, random_step
 from tinyaot import passes
 from tinyaot.backends import cpu, toolchain
 from tinyaot.backends import numpy as numpy_backend

@@ -58,3 +58,79 @@ def test_a_wrong_rule_is_found_and_shrunk(monkeypatch):
     )
     assert len(small.body) <= 2 and len(small.returns) == 1
     assert "ta.sin" in report(small, found)
+
+
+X = ("x0 = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)", "a0 = x0 * 1")
+CALL = ("r0 = f(a0)", "r1 = f(a0)", "pull(r0, r1)")
+FOUND = {  # name: (body, returns, caller), with p0 = a0
+    "a literal is new at every call": (("v = ta.tensor([1.0])", "v += 1"), ("v", "p0 * v"), CALL),
+    "a literal is not handed out": (("v = ta.tensor([1.0])",), ("v", "p0 * v"), CALL),
+    "a constant broadcast is memory": ((), ("ta.where(p0[0] > 0, p0[0], ta.zeros(2, 3))",), CALL),
+    "an expanded output cannot be written": (
+        (),
+        ("(p0 * 2).expand(2, 3)",),
+        (*CALL, "r0[0].add_(1)"),
+    ),
+    "a leaf made inside": ((), ("p0.detach().requires_grad_()",), CALL),
+    "a view of a leaf made inside": (("v = p0.detach().requires_grad_()",), ("v[1:]", "v"), CALL),
+    "a view of a hidden leaf": (("v = p0.detach().requires_grad_()",), ("v[1:]",), CALL),
+    "a detached alias that is written": (("v = p0.detach()", "v[0] = p0[1]"), ("v", "v[1:]"), CALL),
+    "... of an intermediate": (("y = p0 * 2", "v = y.detach()", "v[0] = p0[1]"), ("y", "v"), CALL),
+    "its part only": (("v = p0.detach()[...]", "v[None, 0] += p0[1]"), ("v[:1]",), CALL),
+    "an argument in a new attribute": (("box.t = p0",), (), CALL),
+    "an argument in an old attribute": (("v = box.s * 2", "box.s = p0"), ("v",), CALL),
+    "detach_ of a tensor without history": ((), ("c0.detach_()",), CALL),
+    "a row of an expanded tensor": (("v = p0.expand(2, 3)", "v[1, 0] = 5.0"), ("v",), CALL),
+    "... under no_grad": (("with ta.no_grad():\n    w.expand(2, 3).T[1].mul_(3)",), ("p0",), CALL),
+    "an empty view of a leaf": (("w[1:1].clamp_(-1, 1)",), ("p0 * 2",), CALL),
+    "a crop of more than there is": ((), ("ta.pad(p0[1:1], (-1, 2))",), CALL),
+    "backward twice without saved values": ((), ("-p0",), ("r0 = f(a0)", "pull(r0)", "pull(r0)")),
+    "outputs are used up apart": (
+        (),
+        ("p0 * w", "p0 * c0"),
+        ("r0 = f(a0)", "pull(r0[0])", "pull(r0[1])"),
+    ),
+    "no cotangent is not zeros": ((), ("p0 * 2", "ta.log(p0 - 1)"), ("r0 = f(a0)", "pull(r0[0])")),
+    "inputs that a backward does not reach": (
+        (),
+        ("p0 * 2", "w * 3"),
+        ("r0 = f(a0)", "pull(r0[1])"),
+    ),
+    "grad of what is not reached uses nothing up": (
+        (),
+        ("p0 * p0", "w * w"),
+        ("r0 = f(a0)", "d = ta.grad(total(r0[1]), [x0], allow_unused=True)", "pull(r0)"),
+    ),
+    "gradients of hidden leaves only": (("v = c0.clone().requires_grad_()",), ("v * v",), CALL),
+    "the gradient of a leaf made inside": (
+        ("v = w.detach().requires_grad_()", "(v * v * w).sum().backward()"),
+        ("v",),
+        CALL,
+    ),
+    "written with what was used up": (
+        ("y = w * w", "(y * y).sum().backward()", "p0[0] = y[0]"),
+        ("p0 * 2",),
+        CALL,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_the_fuzzer_found(name):
+    setup = (
+        *X,
+        "c0 = ta.tensor([1.0, 2.0, 3.0])",
+        "box = Box()",
+        "box.s = ta.ones(3)",
+        "w = ta.nn.Parameter(ta.tensor([0.5, 1.5, 2.5]))",
+    )
+    body, returns, caller = FOUND[name]
+    program = Program(
+        setup,
+        ("p0",),
+        body,
+        returns,
+        caller=caller,
+        options={"backend": "numpy", "keep_grads": True},
+    )
+    assert compare(program) is None

@@ -153,6 +153,10 @@ def run_workload(
     peers = []
     with tempfile.TemporaryDirectory() as cache:
         for name in names:
+            python = interpreter(args.envs, PEERS[name][0])
+            if not Path(python).exists():
+                results[name] = {"error": f"no environment {PEERS[name][0]!r}", "times": []}
+                continue
             peer = Peer(name, args.envs, threads, cache)
             built = peer.ask(cmd="build", workload=workload, timeout=args.build_timeout)
             if "error" not in built:

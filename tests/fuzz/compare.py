@@ -189,7 +189,8 @@ def close(x: np.ndarray, y: np.ndarray, factor: float = 1.0) -> bool:
         return True
     eps = 1e-5 if x.dtype != np.float16 and x.dtype.itemsize > 2 else 2e-2
     scale = max(1.0, float(np.abs(a[finite]).max()))
-    return bool((np.abs(a - b)[finite] <= factor * eps * (scale + 10 * np.abs(a[finite]))).all())
+    a, b = a[finite], b[finite]
+    return bool((np.abs(a - b) <= factor * eps * (scale + 10 * np.abs(a))).all())
 
 
 def ill_conditioned(program: Program, found: Difference) -> Difference | None:

@@ -315,7 +315,7 @@ def view_of(g: G, x: str) -> str:
     return g.one_of(options)
 
 
-# ---- picking elements ------------------------------------------------------------------------------
+# ---- picking elements ---------------------------------------------------------------------------
 
 
 def indices(g: G, n: int, count: int | None = None) -> str:

@@ -5,7 +5,7 @@ list), so `[b*t, d]` and `[b, t, d]` share their labels. Atoms of one op's itera
 pairwise distinct: *enemies*. The edge from an op to its operand unifies the op's view of each axis
 with the operand's, as type inference does (Robinson's unification, with union-find); an edge whose
 unification would make enemies equal is *bent*: it keeps atoms of its own and means "reads the whole
-value along this axis", as attention reads all keys. A slice that is no product of atoms is an
+value along this axis". A slice that is no product of atoms is an
 *affine* read: start + step * atom.
 """
 
