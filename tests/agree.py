@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 import tinyaot as ta
+from tinyaot.backends import why_unavailable
 from tinyaot.tree import leaves
+
+# What works here; tests that run on all of them use the fixture `backend` of conftest.py.
+BACKENDS = [name for name in ("numpy", "c") if why_unavailable(name) is None]
+chosen = "numpy"  # the backend of `build` and `check`, set by that fixture
 
 RTOL, ATOL = 2e-5, 2e-6  # float32: a few ulps of sums of up to ~100 terms
 
@@ -105,17 +110,21 @@ def check(
     fn: Callable[..., Any],
     *arrays: np.ndarray,
     nonleaf: bool = False,
-    backend: str = "numpy",
     **options: Any,
 ) -> Ran:
     """Run eager and compiled (twice), compare them and all stages; give the eager run."""
     want = run(fn, arrays, nonleaf=nonleaf)
-    compiled = ta.compile(fn, backend=backend, **options)
-    agree(want, run(compiled, arrays, nonleaf=nonleaf))
-    agree(want, run(compiled, arrays, nonleaf=nonleaf))
-    assert len(compiled.records) == 1, "the second call was compiled again"
-    check_stages(compiled, *make_inputs(arrays, nonleaf)[1])
+    fast = build(fn, **options)
+    agree(want, run(fast, arrays, nonleaf=nonleaf))
+    agree(want, run(fast, arrays, nonleaf=nonleaf))
+    assert len(fast.records) == 1, "the second call was compiled again"
+    check_stages(fast, *make_inputs(arrays, nonleaf)[1])
     return want
+
+
+def build(fn: Callable[..., Any], **options: Any) -> Any:
+    """`ta.compile` for the backend under test."""
+    return ta.compile(fn, **{"backend": chosen, **options})
 
 
 def f32(*values: Any) -> np.ndarray:

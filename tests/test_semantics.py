@@ -1,6 +1,6 @@
 """The rows of behaviour that eager and compiled must both get right.
 
-Numbers in the names are those of the table in docs/semantics.md. Where a row gives values, they
+Numbers in the names are those of the list of behaviours below. Where a row gives values, they
 are asserted; everywhere eager, compiled and the interpretation of every stage are compared.
 Unless said otherwise gradients are of `sum_i (i + 1) * sum(out_i)`.
 """
@@ -12,7 +12,9 @@ import pytest
 
 import tinyaot as ta
 import tinyaot.nn.functional as F
-from tests.agree import Ran, check, f32, run, same
+from tests.agree import Ran, build, check, f32, run, same
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 
 def values(ran: Ran, *want: object) -> None:
@@ -117,7 +119,7 @@ def test_07_a_write_to_an_expanded_view_raises():
         y += 1
         return y
 
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         with pytest.raises(ta.errors.MutationError, match="expanded"):
             g(ta.tensor([1.0, 2.0]))
 
@@ -127,7 +129,7 @@ def test_08_in_place_may_not_change_shape_or_category():
         x += y
         return x
 
-    for g in (grow, ta.compile(grow, backend="numpy")):
+    for g in (grow, build(grow)):
         with pytest.raises(ta.errors.ShapeError, match=r"\(5, 1\)"):
             g(ta.zeros(5, 1), ta.zeros(5, 20))
         with pytest.raises(ta.errors.DTypeError):
@@ -175,7 +177,7 @@ def test_14_a_mutated_input_used_afterwards(compiled):
         x *= 2
         return x * x
 
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     leaf = ta.tensor([1.0, 2.0], requires_grad=True)
     x = leaf * 1
     out = g(x)
@@ -208,7 +210,7 @@ def test_18_the_same_array_twice():
     def f(a, b):
         return a * b
 
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         x = ta.tensor([1.0, 2.0], requires_grad=True)
         g(x, x).sum().backward()
         np.testing.assert_allclose(x.grad.numpy(), [2, 4])
@@ -218,7 +220,7 @@ def test_20_aliased_inputs_unmutated():
     def f(a, b):
         return a[1:] * b
 
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         x = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)
         g(x, x[1:]).sum().backward()
         np.testing.assert_allclose(x.grad.numpy(), [0, 4, 6])
@@ -230,7 +232,7 @@ def test_19_21_aliased_inputs_one_mutated(compiled):
         b *= 2
         return b.sum() * v
 
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     one, two = ta.tensor([1.0, 2.0, 3.0]), ta.tensor([5.0, 6.0])
     np.testing.assert_allclose(g(one, two).numpy(), [60, 72])
     leaf = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -261,7 +263,7 @@ def test_25_an_input_that_only_flows_through_detach(compiled):
     def f(x, y):
         return x * y.detach()
 
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     x = ta.tensor([2.0], requires_grad=True)
     w = ta.tensor([3.0], requires_grad=True)
     y = w * w
@@ -274,7 +276,7 @@ def test_26_static_arguments_are_part_of_the_key():
     def f(x, n, mode=None):
         return x * n if mode is None else x + n
 
-    g = ta.compile(f, backend="numpy")
+    g = build(f)
     x = ta.tensor([1.0, 2.0])
     assert g(x, 2).tolist() == [2, 4]
     assert g(x, 3).tolist() == [3, 6]
@@ -287,7 +289,7 @@ def test_27_a_view_that_the_caller_holds():
         x += 1
         return x.sum()
 
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         x = ta.tensor([1.0, 2.0, 3.0])
         v = x[1:]
         g(x)
@@ -304,7 +306,7 @@ def test_28_an_output_that_is_an_input():
     ran = check(f, f32(1, 2))
     gradients(ran, [5, 5])
     x = ta.tensor([1.0, 2.0])
-    assert ta.compile(f, backend="numpy")(x)[0] is x
+    assert build(f)(x)[0] is x
 
 
 def test_29_an_output_that_views_an_input():
@@ -312,7 +314,7 @@ def test_29_an_output_that_views_an_input():
         return x.reshape(2, 2), 3 * x
 
     gradients(check(f, f32(1, 2, 3, 4)), [7, 7, 7, 7])
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         x = ta.tensor([1.0, 2.0, 3.0, 4.0])
         g(x)[0][0, 0] = 9.0
         assert x.tolist() == [9, 2, 3, 4]
@@ -324,7 +326,7 @@ def test_30_outputs_that_share_an_intermediate():
         return y[0:2], y[1:3]
 
     check(f, f32(1, 2, 3))
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         a, b = g(ta.tensor([1.0, 2.0, 3.0]))
         a[1] = 100.0
         assert b.tolist() == [100, 6]
@@ -336,7 +338,7 @@ def test_31_an_output_and_its_view():
         return y, y.T
 
     gradients(check(f, f32([[1, 2], [3, 4]])), 6 * f32([[1, 2], [3, 4]]))
-    for g in (f, ta.compile(f, backend="numpy")):
+    for g in (f, build(f)):
         y, t = g(ta.tensor([[1.0, 2.0], [3.0, 4.0]]))
         y[0, 1] = 50.0
         assert t[1, 0].item() == 50
@@ -348,7 +350,7 @@ def test_32_the_same_value_twice():
         return y, y
 
     gradients(check(f, f32(1, 2)), [6, 12])
-    a, b = ta.compile(f, backend="numpy")(ta.tensor([1.0]))
+    a, b = build(f)(ta.tensor([1.0]))
     assert a is b
 
 
@@ -360,7 +362,7 @@ def test_33_a_mutated_input_returned():
     ran = check(f, f32(1, 2), nonleaf=True)
     gradients(ran, [2, 2])
     x = ta.tensor([1.0, 2.0])
-    assert ta.compile(f, backend="numpy")(x) is x
+    assert build(f)(x) is x
 
 
 def test_34_flags_differ_though_values_are_equal():
@@ -372,7 +374,7 @@ def test_34_flags_differ_though_values_are_equal():
 
     ran = check(f, f32(1, 2))
     assert ran.flags == [False, True]
-    a, b = ta.compile(f, backend="numpy")(ta.tensor([1.0, 2.0], requires_grad=True))
+    a, b = build(f)(ta.tensor([1.0, 2.0], requires_grad=True))
     assert a is not b
     a[0] = 7.0
     assert b.tolist() == [2, 3]
@@ -387,7 +389,7 @@ def test_36_only_some_outputs_used(compiled):
     def f(x, y):
         return x * 2, y * 3
 
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     x, y = ta.tensor([1.0], requires_grad=True), ta.tensor([1.0], requires_grad=True)
     a, _ = g(x, y)
     a.sum().backward()
@@ -400,7 +402,7 @@ def test_37_gradient_of_one_output_by_another_raises():
         return y, y * y
 
     x = ta.tensor([1.0], requires_grad=True)
-    y, z = ta.compile(f, backend="numpy")(x)
+    y, z = build(f)(x)
     with pytest.raises(ta.errors.GradError):
         ta.grad(z.sum(), y)
 
@@ -415,7 +417,7 @@ def test_38_an_expanded_output():
 def test_39_a_transposed_cotangent():
     for compiled in (False, True):
         f = lambda x: x * 2  # noqa: E731
-        g = ta.compile(f, backend="numpy") if compiled else f
+        g = build(f) if compiled else f
         x = ta.tensor(np.arange(6.0, dtype=np.float32).reshape(2, 3), requires_grad=True)
         cotangent = ta.tensor(np.arange(6.0, dtype=np.float32).reshape(3, 2)).T
         g(x).backward(cotangent)
@@ -468,7 +470,7 @@ def test_44_saved_then_overwritten_inside():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_45_saved_then_overwritten_by_the_caller(compiled):
     f = lambda x, w: x * w  # noqa: E731
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     x = ta.tensor([1.0, 2.0], requires_grad=True)
     w = ta.tensor([3.0, 4.0])
     out = g(x, w)
@@ -481,7 +483,7 @@ def test_45_saved_then_overwritten_by_the_caller(compiled):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_46_backward_twice(compiled):
     f = lambda x: (x * x).sum()  # noqa: E731
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     x = ta.tensor([1.0, 2.0], requires_grad=True)
     y = g(x)
     y.backward(retain_graph=True)
@@ -492,7 +494,7 @@ def test_46_backward_twice(compiled):
 
 
 def test_46_two_forwards_before_one_backward():
-    g = ta.compile(lambda x: ta.exp(x) * x, backend="numpy")
+    g = build(lambda x: ta.exp(x) * x)
     x, z = (ta.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [3.0, 4.0]))
     a, b = g(x), g(z)
     a.sum().backward()
@@ -502,7 +504,7 @@ def test_46_two_forwards_before_one_backward():
 
 
 def test_47_differentiating_twice_across_the_boundary_raises():
-    g = ta.compile(lambda x: x * x * x, backend="numpy")
+    g = build(lambda x: x * x * x)
     x = ta.tensor([2.0], requires_grad=True)
     with pytest.raises(ta.errors.GradError, match="twice"):
         ta.grad(g(x).sum(), x, create_graph=True)
@@ -555,7 +557,7 @@ def test_53_two_dropouts_differ():
 
 
 def test_54_two_calls_differ_and_reseeding_repeats():
-    g = ta.compile(lambda x: F.dropout(x, 0.5), backend="numpy")
+    g = build(lambda x: F.dropout(x, 0.5))
     x = ta.ones(64)
     ta.manual_seed(3)
     a, b = g(x).numpy(), g(x).numpy()
@@ -567,7 +569,7 @@ def test_54_two_calls_differ_and_reseeding_repeats():
 def test_55_eager_and_compiled_masks_are_equal():
     f = lambda x: F.dropout(x, 0.5)  # noqa: E731
     x = np.ones(1000, np.float32)
-    assert (run(f, [x]).values[0] == run(ta.compile(f, backend="numpy"), [x]).values[0]).all()
+    assert (run(f, [x]).values[0] == run(build(f), [x]).values[0]).all()
 
 
 def test_58_a_recomputed_value_is_not_mutated_twice():
@@ -579,7 +581,7 @@ def test_58_a_recomputed_value_is_not_mutated_twice():
         return ta.exp(x) * buffer
 
     x = ta.ones(2, 3).requires_grad_()
-    ta.compile(f, backend="numpy", partition="recompute_all")(x).sum().backward()
+    build(f, partition="recompute_all")(x).sum().backward()
     assert buffer.tolist() == [2, 2, 2]
     np.testing.assert_allclose(x.grad.numpy(), np.e * 2 * np.ones((2, 3)), rtol=1e-6)
 
@@ -591,7 +593,7 @@ def test_59_captured_arrays_are_inputs_and_numbers_are_guarded():
     def f(x):
         return x * scale * factor
 
-    g = ta.compile(f, backend="numpy")
+    g = build(f)
     x = ta.tensor([1.0])
     assert g(x).item() == 6
     scale.fill_(10)
@@ -608,7 +610,7 @@ def test_60_branches_on_values_raise():
         return x if x.sum() > 0 else -x
 
     with pytest.raises(ta.errors.TraceError, match="where"):
-        ta.compile(f, backend="numpy")(ta.tensor([1.0]))
+        build(f)(ta.tensor([1.0]))
 
 
 # ---- more of the same kind ----------------------------------------------------------------------
@@ -622,7 +624,7 @@ def test_a_strided_argument_that_is_written(compiled):
         w *= 2
         return w.sum()
 
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     x = ta.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
     assert g(x.T[1:]).item() == 2 * (1 + 4 + 2 + 5 + 4)
     leaf = ta.tensor(np.arange(6, dtype=np.float32).reshape(2, 3), requires_grad=True)
@@ -636,7 +638,7 @@ def test_containers_are_part_of_the_key():
     def f(a, b):
         return a[0] * 2 if isinstance(a, list) else a * 3
 
-    g = ta.compile(f, backend="numpy")
+    g = build(f)
     x, y = ta.ones(2), ta.ones(2)
     assert g([x], y).tolist() == [2, 2]
     assert g(x, [y]).tolist() == [3, 3]
@@ -664,7 +666,7 @@ def test_a_hidden_write_leaves_the_history_of_an_argument(compiled):
             x.mul_(10)
         return y + x
 
-    g = ta.compile(f, backend="numpy") if compiled else f
+    g = build(f) if compiled else f
     leaf = ta.tensor([1.0, 2.0], requires_grad=True)
     x = leaf * 1
     node = x.grad_fn

@@ -17,7 +17,10 @@ import pytest
 
 import tinyaot as ta
 import tinyaot.nn.functional as F
+from tests.agree import build
 from tinyaot import nn
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 Case = tuple[Callable[[Any], Any], Callable[[], Any]]
@@ -332,7 +335,7 @@ def results(fn: Callable[..., Any], x: Any) -> tuple[np.ndarray, bool]:
 @pytest.mark.parametrize("name", CASES)
 def test_no_call_is_stale(name: str) -> None:
     fn, change = CASES[name]()
-    compiled = ta.compile(fn, backend="numpy")
+    compiled = build(fn)
     x = ta.tensor(X)
     for _ in range(2):
         got, want = results(compiled, x), results(fn, x)
@@ -358,7 +361,7 @@ def test_the_learning_rate_is_an_input() -> None:
 
     net, opt, step = make()
     other, other_opt, other_step = make()
-    compiled = ta.compile(other_step, backend="numpy")
+    compiled = build(other_step)
     x = ta.tensor(X)
     for lr in (0.1, 0.01, 0.01, 0.5):
         opt.lr = other_opt.lr = lr
@@ -368,7 +371,7 @@ def test_the_learning_rate_is_an_input() -> None:
 
 
 def test_a_new_argument_shape_or_dtype_compiles_again() -> None:
-    g = ta.compile(lambda x: x * 2, backend="numpy")
+    g = build(lambda x: x * 2)
     for x in (ta.ones(2), ta.ones(3), ta.ones(3, dtype=ta.float64), ta.ones(2, 3).T, ta.ones(2)):
         np.testing.assert_array_equal(g(x).numpy(), 2 * x.numpy())
     assert len(g.records) == 4
@@ -386,7 +389,7 @@ def test_an_attribute_assigned_in_a_step_is_rebound() -> None:
             return self.hidden * 2
 
     cell, other = Cell(), Cell()
-    g = ta.compile(other, backend="numpy")
+    g = build(other)
     x = ta.tensor(X[0])
     for _ in range(3):
         np.testing.assert_allclose(cell(x).numpy(), g(x).numpy(), rtol=1e-6)
@@ -403,7 +406,7 @@ def test_any_other_escape_raises() -> None:
         return y
 
     with pytest.raises(ta.errors.TraceError, match="list or dict"):
-        ta.compile(f, backend="numpy")(ta.ones(2))
+        build(f)(ta.ones(2))
 
 
 def test_gradients_are_not_kept_and_say_so() -> None:
@@ -417,10 +420,10 @@ def test_gradients_are_not_kept_and_say_so() -> None:
         opt.step()
         return loss
 
-    ta.compile(step, backend="numpy")(ta.tensor(X))
+    build(step)(ta.tensor(X))
     with pytest.raises(ta.errors.GradError, match="keep_grads"):
         _ = net.weight.grad
-    ta.compile(step, backend="numpy", keep_grads=True)(ta.tensor(X))
+    build(step, keep_grads=True)(ta.tensor(X))
     np.testing.assert_allclose(net.weight.grad.numpy(), np.tile(X.sum(0), (3, 1)), rtol=1e-6)
 
 
@@ -430,7 +433,7 @@ def test_recompiling_again_and_again_says_so_once() -> None:
     def f(x: Any) -> Any:
         return x * count
 
-    g = ta.compile(f, backend="numpy")
+    g = build(f)
     with pytest.warns(UserWarning, match="compiled 8 times") as seen:
         for count in range(12):
             assert g(ta.ones(1)).item() == count
@@ -446,8 +449,8 @@ def test_retrace_finds_what_lies_outside_reach(monkeypatch: pytest.MonkeyPatch) 
     def f(x: Any) -> Any:
         return x * next(ticks)
 
-    g = ta.compile(f, backend="numpy")
+    g = build(f)
     with pytest.raises(ta.errors.TraceError, match="another program"):
         g(ta.ones(1))
-    h = ta.compile(lambda x: x * 2, backend="numpy")
+    h = build(lambda x: x * 2)
     assert h(h(ta.ones(1))).item() == 4

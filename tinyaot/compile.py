@@ -194,11 +194,20 @@ class Compiled:
         program, pipeline = lower(captured.program, self._options, captured.joint)
         pipeline.stages[0].seconds += traced
         name, backend = load_backend(self._options.backend)
-        record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
         began = time.perf_counter()
-        executable = backend.Executable(program)
-        record.stages.append(Stage("emit", program, time.perf_counter() - began))
+        try:
+            executable = backend.Executable(program)
+        except BackendError as refused:
+            if self._options.backend != "auto" or name == "numpy":
+                raise
+            warnings.warn(f"{self._name} runs on numpy: {refused}", stacklevel=4)
+            name, backend = load_backend("numpy")
+            executable = backend.Executable(program)
+        pipeline.stages.append(Stage("emit", program, time.perf_counter() - began))
+        pipeline.decisions += executable.decisions
+        record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
         record.kernels = list(executable.kernels)
+        record.memory.update(executable.memory)
         record.recompiled_because = why
         partitioned = record.program("partition")
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_PROGRAMS = _PACKAGE + "models.py"  # the built-in programs are written as a user would
+_PROGRAMS = _PACKAGE + "models" + os.sep  # the built-in programs are written as a user would
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Loc:
 
 def is_user_file(filename: str) -> bool:
     """Whether code of `filename` is the user's (not tinyaot's own)."""
-    return filename == _PROGRAMS or not filename.startswith((_PACKAGE, "<frozen"))
+    return filename.startswith(_PROGRAMS) or not filename.startswith((_PACKAGE, "<frozen"))
 
 
 def user_location() -> Loc | None:

@@ -12,8 +12,8 @@ from types import ModuleType
 
 from tinyaot.errors import BackendError
 
-BACKENDS = {"numpy": "tinyaot.backends.numpy"}
-AUTOMATIC = ("numpy",)  # what "auto" tries, in this order
+BACKENDS = {"c": "tinyaot.backends.cpu", "numpy": "tinyaot.backends.numpy"}
+AUTOMATIC = ("c", "numpy")  # what "auto" tries, in this order
 
 
 def load_backend(name: str) -> tuple[str, ModuleType]:

@@ -271,6 +271,24 @@ class Executable:
             Kernel(k.name, k.source, k.members, k.bytes, k.flops) for k in self.compiled.kernels
         ]
 
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was fused and what was not, with the reason."""
+        return self.compiled.decisions
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes beyond the inputs: of the arena, of all threads' scratch (with what products pack
+        into), and of the outputs and saved values of a call; `planned_peak` is their sum."""
+        sizes = {"outputs": 0, "saved": 0}
+        for bound in self.entries.values():
+            for at, _, _ in bound.fresh:
+                output = bound.entry.gives[at]
+                kind = "saved" if output.role == "saved" else "outputs"
+                sizes[kind] += output.value.type.nbytes
+        found = {"arena": self.arena.size, "scratch": self.scratch.size, **sizes}
+        return {"planned_peak": sum(found.values()), **found}
+
     def inputs(self, entry: str) -> list[Value]:
         """What `run(entry, ...)` takes."""
         return self.entries[entry].entry.takes

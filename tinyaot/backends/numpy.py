@@ -31,7 +31,7 @@ from tinyaot.ops.core import TABLE, is_half
 from tinyaot.ops.dot import as_ufunc
 from tinyaot.passes.plan import ALIGNMENT
 from tinyaot.passes.storage import is_joint, storages_of
-from tinyaot.record import Kernel
+from tinyaot.record import Decision, Kernel
 from tinyaot.shapes import Geometry, contiguous
 
 POISON = 0xFF  # every float made of it is a NaN
@@ -66,6 +66,13 @@ class Executable:
         else:
             halves = {"step": range(len(nodes))}
         self._entries = {name: _Entry(self, name, half) for name, half in halves.items()}
+
+    decisions: tuple[Decision, ...] = ()  # all were made by the passes
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Figures that the plan does not give: none."""
+        return {}
 
     def inputs(self, entry: str) -> list[Value]:
         """What `run(entry, ...)` takes: the program's inputs in order, of a forward without the

@@ -174,9 +174,9 @@ class _Functional:
             )
         view, new = self.views[target.id], self.read(source)
         history, storage, base = view.history, view.history.storage, view.history.base
-        if view.chain:
-            if not target.type.size:
-                return
+        if not target.type.size and view.chain:  # changes nothing, and yet makes a new value
+            new = self._emit(node, target, ops.copy, self._read(base))
+        elif view.chain:
             put = partial(_scatter_back, view.chain)
             new = self._emit(node, target, put, self._read(base), new)
         if base.visible.id in self.carrying and _covers_all(view.chain, new.id in self.carrying):

@@ -1,37 +1,15 @@
-"""The built-in programs: small models in training on the data that ships with the package.
-
-Written as a user would write them, with nothing but the public names; `tinyaot compare` runs them
-and the other commands trace, draw and explain them. To add one, write a function of a seed that
-returns a `Training`, and name it in `BUILTIN`.
-"""
+"""A multilayer perceptron that reads handwritten digits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import tinyaot as ta
 from tinyaot.datasets import digits_split
+from tinyaot.models.training import Shuffled, Training
 from tinyaot.nn import functional as F
-
-
-@dataclass(frozen=True)
-class Training:
-    """A model and what trains it.
-
-    step:     one training step, `step(*batch) -> loss`; it updates the model.
-    batch:    the arguments of the step of this number, the same for the same seed.
-    accuracy: share of right answers on data that is not trained on, between 0 and 1.
-    steps:    how many steps to take when nobody says.
-    """
-
-    step: Callable[..., Any]
-    batch: Callable[[int], tuple[Any, ...]]
-    accuracy: Callable[[], float]
-    steps: int
 
 
 class MLP(ta.nn.Module):
@@ -76,20 +54,3 @@ def mlp(seed: int = 0) -> Training:
         return float(np.mean(logits.numpy().argmax(axis=1) == data.test_labels))
 
     return Training(step, batch, accuracy, steps=400)
-
-
-class Shuffled:
-    """Batches of indices from 0 to `size`, in a new order every epoch; the rest of an epoch that
-    fills no batch is left out."""
-
-    def __init__(self, size: int, batch: int, seed: int) -> None:
-        self.size, self.batch, self.seed = size, batch, seed
-
-    def __getitem__(self, number: int) -> np.ndarray:
-        """The indices of one batch, int64[batch]."""
-        epoch, place = divmod(number, self.size // self.batch)
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.size)
-        return order[place * self.batch : (place + 1) * self.batch]
-
-
-BUILTIN: dict[str, Callable[..., Training]] = {"mlp": mlp}

@@ -1,0 +1,392 @@
+"""Planted faults: mistakes that a compiler's author might make, each of which the tests must catch.
+
+    python -m tests.faults [--only NAME]
+
+A row names a file, the fault and the test files that have to fail; then stand the lines that it
+takes away (-) and those it puts in their place (+), as in a diff. The runner copies the repository
+to a temporary folder, sees that the tests pass there, plants one fault at a time and runs the tests
+named. A fault that survives shows that a test is missing (mutation testing: DeMillo, Lipton and
+Sayward, "Hints on test data selection", 1978).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT = 300  # seconds for the tests of one fault; a fault that makes them hang is caught
+
+TABLE = """
+@ ops/elementwise.py wrong-sign-in-a-vjp: ops_derivatives
+- lambda g, y, a, b: neg(div(mul(g, y), b))
++ lambda g, y, a, b: div(mul(g, y), b)
+@ ops/elementwise.py wrong-operand-in-a-vjp: ops_derivatives
+- lambda g, y, a, b: mul(g, b), lambda g, y, a, b: mul(g, a)
++ lambda g, y, a, b: mul(g, b), lambda g, y, a, b: mul(g, b)
+
+@ passes/functionalize.py stale-view-not-replayed: functionalize
+- if view.version != view.history.version:
++ if view.version > view.history.version:
+@ passes/functionalize.py set-value-moves-the-wrt: functionalize
+- wrt = [self._visible(self.views[v.id]) for v in node.inputs[plain:]]
++ wrt = [self.read(v) for v in node.inputs[plain:]]
+@ passes/functionalize.py write-through-another-history-unseen: functionalize
+- hidden = self._replay(view, storage.value)
++ hidden = self._visible(view)
+@ passes/functionalize.py write-onto-an-old-base: functionalize
+- new = self._emit(node, target, put, self._read(base), new)
++ new = self._emit(node, target, put, base.visible, new)
+@ passes/functionalize.py two-tensors-one-value: functionalize
+- elif not view.chain and self.uses[source.id] > 1:
++ elif not view.chain and self.uses[source.id] > 2:
+@ passes/functionalize.py write-of-nothing-keeps-the-value: functionalize
+- new = self._emit(node, target, ops.copy, self._read(base))
++ return
+
+@ passes/autodiff.py accumulation-overwrites: autodiff
+- contribution = summed.value
++ total[target.id] = summed.value
+@ passes/autodiff.py rule-sees-the-cotangent-as-result: autodiff
+- made = rule(Sym(cotangent), Sym(node.result), *arguments
++ made = rule(Sym(cotangent), Sym(cotangent), *arguments
+@ passes/autodiff.py set-value-keeps-the-old: autodiff
+- new[node.result.id] = node.inputs[-1]
++ new[node.result.id] = node.inputs[0]
+@ passes/autodiff.py swept-from-the-front: autodiff
+- for position in reversed(order):
++ for position in order:
+@ passes/autodiff.py backward-only-if-all-operands-are: autodiff
+- late = any(self.builder.nodes[p].phase == "backward" for
++ late = all(self.builder.nodes[p].phase == "backward" for
+
+@ passes/simplify.py cse-key-without-attributes: simplify
+- return node.op, tuple(inputs), _attrs_key(node.attrs), phase
++ return node.op, tuple(inputs), (), phase
+@ passes/simplify.py cse-merges-the-zeros: simplify
+- return struct.pack("<d", x) if isinstance(x, float) else x
++ return x
+@ passes/simplify.py cse-takes-sub-for-commutative: simplify
+- {"add", "mul", "eq",
++ {"add", "sub", "mul", "eq",
+@ passes/simplify.py cse-across-phases: simplify
+- phase = node.phase if self.by_phase else None
++ phase = None
+@ passes/simplify.py cse-merges-what-grad-pins: simplify
+- or node.results[0].id in self.pinned or
++ or
+@ passes/simplify.py merged-value-in-the-later-phase: simplify
+- if PHASES.index(node.phase) < PHASES.index(made.phase):
++ if PHASES.index(node.phase) > PHASES.index(made.phase):
+@ passes/simplify.py dce-forgets-mutated-inputs: simplify
+- nodes = live_nodes(nodes, (o.value for o in outputs))
++ nodes = live_nodes(nodes, (o.value for o in outputs if o.role != "mutated"))
+
+@ passes/identities.py x-plus-zero-is-x: simplify
+- unit = {"add": -0.0 if float_ else 0,
++ unit = {"add": 0.0 if float_ else 0,
+@ passes/identities.py never-negative-zero-by-one-piece: simplify
+- return all(never_negative_zero(v, graph) for v in node.inputs)
++ return any(never_negative_zero(v, graph) for v in node.inputs)
+@ passes/identities.py fold-takes-the-other-branch: simplify
+- return same(node, a if number else b)
++ return same(node, b if number else a)
+@ passes/identities.py wrong-sign-of-a-negation: simplify
+- return remake(node, "sub", b, y) if y
++ return remake(node, "sub", y, b) if y
+@ passes/identities.py divide-by-any-number: simplify
+- or abs(math.frexp(x)[0]) != 0.5:
++ or x == 0:
+@ passes/identities.py cast-loses-digits: simplify
+- return 8 * a.itemsize - signed <= _DIGITS[b.name]
++ return a.itemsize <= b.itemsize
+@ passes/view_identities.py permutations-compose-backwards: simplify
+- perm = tuple(inner.attrs["perm"][p] for p in node.attrs["perm"])
++ perm = tuple(node.attrs["perm"][p] for p in inner.attrs["perm"])
+@ passes/view_identities.py stop-of-a-backward-slice: simplify
+- r = range(r[0], r[-1] + (1 if r.step > 0 else -1), r.step)
++ r = range(r[0], r[-1] + 1, r.step)
+@ passes/view_identities.py slice-of-concat-off-by-one: simplify
+- if start <= low and high < stop:
++ if start <= low and high <= stop:
+@ passes/view_identities.py touching-ranges-are-disjoint: simplify
+- return not len(r) or not len(s) or max(r) < min(s) or
++ return not len(r) or not len(s) or max(r) <= min(s) or
+@ passes/view_identities.py sum-of-pieces-keeps-negative-zero: simplify
+- return plus_zero(node, whole, graph)
++ return whole
+
+@ passes/narrow.py sum-with-an-unreduced-sum: compile interpret
+- self.new[node.result.id] = self.new.get(other.id, other)
++ self.new[node.result.id] = other
+@ passes/narrow.py zero-is-any-product-with-a-zero: compile interpret
+- if zeros and not carried:
++ if zeros:
+
+@ passes/apart.py output-shares-with-an-input: simplify functionalize
+- owner = {i.value.id: i.value.id for i in after.inputs}
++ owner: dict[int, int] = {}
+@ passes/apart.py mutated-outputs-not-kept-apart: simplify functionalize
+- if now.role not in ("user", "mutated"):
++ if now.role != "user":
+@ passes/apart.py output-not-in-c-order: simplify functionalize
+- if ordered and owner.setdefault
++ if owner.setdefault
+
+@ passes/storage.py permuted-counts-as-whole: plan
+- and not seen.offset and seen.is_contiguous:
++ and not seen.offset:
+@ passes/storage.py view-of-a-view-owned-by-the-view: plan
+- root[id_], geometry[id_] = root[source], seen
++ root[id_], geometry[id_] = source, seen
+
+@ passes/homes.py update-before-the-last-reader: plan
+- if last < at or (last == at and may_write_over(program.nodes[at], of, storages)):
++ if last <= at:
+@ passes/homes.py read-through-a-view-not-counted: plan
+- last_read[storages.root[v.id]] = at
++ last_read[v.id] = at
+@ passes/homes.py swapped-views-not-copied: plan
+- if output.value.id != output.of and self.root(output.value) in overwritten:
++ if output.value.id != output.of and output.value.id in overwritten:
+@ passes/homes.py gradients-share-memory: plan
+- taken.add(root)
++ taken.add(output.value.id)
+@ passes/homes.py written-over-by-any-op: plan
+- v.type == result.type and primitive.may_overwrite(i) and v.id
++ v.type == result.type and v.id
+
+@ passes/plan.py liveness-ends-one-node-early: plan
+- last[root[v.id]] = at
++ last[root[v.id]] = at - 1
+@ passes/plan.py liveness-misses-reads-of-views: plan
+- last[root[v.id]] = at
++ last[v.id] = at
+@ passes/plan.py birth-and-death-at-one-node: plan
+- (last[:at] >= slot.first)
++ (last[:at] > slot.first)
+@ passes/plan.py gap-seen-behind-a-short-neighbour: plan
+- ends = np.maximum.accumulate(stops[order])
++ ends = stops[order]
+@ passes/plan.py saved-values-overlap: plan
+- end = _align(end + slot.nbytes)
++ end = _align(slot.nbytes)
+@ passes/plan.py intermediate-in-an-updated-parameter: plan
+- if last < update:
++ if last <= update:
+
+@ passes/schedule.py backward-nodes-in-the-forward: schedule
+- return int(self.joint and self.nodes[at].phase == "backward")
++ return 0
+@ passes/schedule.py update-waits-in-a-circle: schedule
+- if waits and not waits.isdisjoint(self._reached_from(update)):
++ if update in waits:
+@ passes/schedule.py takes-the-largest-arena: schedule
+- best = min(arenas,
++ best = max(arenas,
+@ passes/schedule.py death-counted-one-reader-early: schedule
+- for r in self.reads[at] if left[r] == 1)
++ for r in self.reads[at] if left[r] == 2)
+
+@ passes/partition.py budget-of-saved-bytes: partition
+- return self.as_given <= budget or self.peak <= budget
++ return self.choice.bytes <= budget
+@ passes/partition.py slack-ignored: partition
+- if c.choice.saved != save_all.choice.saved and c.choice.cost.seconds <= limit
++ if c.choice.saved != save_all.choice.saved
+@ passes/splitgraph.py overwritten-input-read-again: partition
+- return {o.of for o in mutated if o.of is not None and o.value.id != o.of}
++ return set()
+@ passes/splitgraph.py needs-from-the-wrong-side: partition
+- network.add_edge(index[need] + 1, at, INFINITY)
++ network.add_edge(index[need], at, INFINITY)
+@ passes/splitgraph.py given-gradient-not-counted: partition
+- read.update(self.wanted(o.value for o in self.program.outputs_of("gradient")))
++
+@ passes/rematerialize.py clone-of-a-clone-reads-the-original: partition
+- inputs=tuple(self.new.get(v.id, v) for v in node.inputs),
++ inputs=node.inputs,
+@ passes/rematerialize.py old-value-kept-and-not-read: partition
+- self.new[value.id] = self.saved[copy.id] = copy
++ self.saved[copy.id] = copy
+@ passes/rematerialize.py gradient-of-the-forward-half: partition
+- replace(o, value=self._at_hand(o.value)) if o.role == "gradient" else o
++ o
+@ passes/mincut.py back-flow-overwritten: mincut
+- residual[edge ^ 1] += pushed
++ residual[edge ^ 1] = pushed
+
+@ backends/numpy.py state-bound-once: backend_numpy
+- elif fixed[value.id] is not array:
++ elif fixed[value.id] is None:
+@ backends/numpy.py array-named-without-its-geometry: backend_numpy
+- key = value.id, geometry
++ key = value.id, own
+@ backends/numpy.py saved-view-at-the-start: backend_numpy
+- self._make_view(name, "saved", value, geometry, place.offset)
++ self._make_view(name, "saved", value, geometry, 0)
+@ backends/numpy.py strided-input-not-written-back: backend_numpy
+- if value.id in self.mutated:
++ if value.id in self.mutated and value.id not in fixed:
+
+@ tape.py leaf-accumulation-overwrites: tape
+- total = cotangent if have is None else ops.add(have[1], cotangent)
++ total = cotangent
+@ tape.py oldest-node-first: tape
+- heapq.heappush(heap, -node.seq)
++ heapq.heappush(heap, node.seq)
+@ tape.py reads-cached-without-the-needed: tape
+- key = primitive, attrs.get("mode"), needed
++ key = primitive, attrs.get("mode"), ()
+@ tape.py overwritten-base-keeps-its-cotangent: tape semantics
+- base = ops.scatter_back(g, self.chain, zeros)
++ base = g
+@ recorder.py edge-of-a-stale-view: tape semantics
+- if tensor._version != history.version:
++ if tensor._edge is None:
+@ recorder.py view-of-a-leaf-may-be-written: semantics
+- if history.requires_grad and history.edge is None:
++ if history.requires_grad and history.edge is None and not dst._chain:
+
+@ trace.py no-grad-forgets-views: interpret compile
+- if mode.grad_enabled or not differentiable or self.edge(tensor) is None:
++ if mode.grad_enabled or tensor._chain or self.edge(tensor) is None:
+@ trace.py hyperparameters-by-owner-alone: optim
+- key = id(owner), name
++ key = id(owner), ""
+@ trace.py draws-of-one-ordinal: random
+- self.draws += 1
++ self.draws = 1
+@ trace.py grad-accumulation-overwrites: compile
+- self.write(have, self.bind(ops.add, (have, total), {}))
++ self.write(have, total)
+@ capture.py twin-not-guarded: state
+- twins += [(slot, index) for slot in slots[1:]]
++
+@ capture.py none-grads-not-guarded: state
+- [engine.lifted.index(x) for x in engine.none_grads],
++ [],
+@ guards.py strides-not-guarded: state
+- or data.strides != self.strides:
++ :
+@ guards.py fast-check-of-grad-left-out: state
+- text.require(f"{text.name(tensor)}._grad is None")
++ text.name(tensor)
+@ guards.py fast-check-of-requires-grad-left-out: state
+- text.require(f"{history}.requires_grad is {tensor._history.requires_grad}")
++
+@ guards.py fast-check-of-sharing-left-out: state
+- text.require(f"id(d if b is None else b) not in {text.name(owners)}")
++ text.name(owners)
+@ specialization.py grad-mode-not-guarded: compile
+- if mode.grad_enabled != self.grad_mode:
++ if mode.grad_enabled and not self.grad_mode:
+@ specialization.py saved-by-eager-and-overwritten: compile
+- if storage is not None:
++ if storage is not None and not captured.whole_step:
+@ specialization.py one-draw-a-call: random
+- random.generator.draw += self.captured.draws
++ random.generator.draw += min(self.captured.draws, 1)
+@ state.py zeros-are-one-scalar: state
+- return bool(a == b) and (a != 0 or repr(a) == repr(b))
++ return bool(a == b)
+@ state.py defaults-by-keyword-missed: state
+- for defaults in ("__defaults__", "__kwdefaults__"):
++ for defaults in ("__defaults__",):
+@ state.py globals-of-a-lambda-missed: state
+- codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
++
+@ state.py longer-list-missed: state
+- self.scalar(f"len({path})", value, None, _length)
++ pass
+"""
+
+
+class Fault(NamedTuple):
+    """A row of the table: the text `old` of a file of the package becomes `new`."""
+
+    file: str
+    name: str
+    tests: tuple[str, ...]
+    old: str
+    new: str
+
+
+def faults() -> Iterator[Fault]:
+    """The rows of the table."""
+    for row in TABLE.split("\n@ ")[1:]:
+        head, *lines = row.strip("\n").split("\n")
+        where, _, tests = head.partition(": ")
+        file, name = where.split()
+        old, new = ("\n".join(x[2:] for x in lines if x[:1] == sign) for sign in "-+")
+        files = tuple(f"tests/test_{test}.py" for test in tests.split())
+        yield Fault(f"tinyaot/{file}", name, files, old, new)
+
+
+def misplaced(root: Path = ROOT) -> list[str]:
+    """The faults whose text does not occur exactly once in their file."""
+    found = [(f.name, (root / f.file).read_text().count(f.old)) for f in faults()]
+    return [f"{name}: its text occurs {times} times" for name, times in found if times != 1]
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the repository, as it stands on disk, that goes away again."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in listed.stdout.decode().splitlines():
+            if (ROOT / name).is_file():
+                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, Path(folder) / name)
+        yield Path(folder)
+
+
+def first_failure(root: Path, tests: Sequence[str]) -> str:
+    """The first test that fails, or what else went wrong; empty if all pass."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    try:
+        run = subprocess.run(
+            command, cwd=root, env=env, capture_output=True, text=True, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        return "no end"
+    if run.returncode == 0:
+        return ""
+    failed = [x for x in run.stdout.splitlines() if x.startswith(("FAILED ", "ERROR "))]
+    return failed[0].split(" - ")[0] if failed else run.stdout[-500:] + run.stderr[-500:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--only", action="append", help="the name of a fault (may be repeated)")
+    only = parser.parse_args().only
+    chosen = [f for f in faults() if only is None or f.name in only]
+    problems = misplaced()
+    caught = 0
+    with copied() as root:
+        tests = sorted({test for f in chosen for test in f.tests})
+        if before := first_failure(root, tests):
+            problems.append(f"without a fault: {before}")
+        for fault in chosen if not problems else ():
+            path = root / fault.file
+            text = path.read_text()
+            path.write_text(text.replace(fault.old, fault.new))
+            failure = first_failure(root, fault.tests)
+            path.write_text(text)
+            caught += bool(failure)
+            print(f"{'caught' if failure else 'SURVIVED':9}{fault.name:42}{failure}", flush=True)
+    print(*problems, f"{caught} of {len(chosen)} faults caught", sep="\n")
+    return 0 if caught == len(chosen) > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
