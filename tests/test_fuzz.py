@@ -74,6 +74,11 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
     "a leaf made inside": ((), ("p0.detach().requires_grad_()",), CALL),
     "a view of a leaf made inside": (("v = p0.detach().requires_grad_()",), ("v[1:]", "v"), CALL),
     "a view of a hidden leaf": (("v = p0.detach().requires_grad_()",), ("v[1:]",), CALL),
+    "... of an intermediate that became one": (
+        ("v = p0.detach().clone().requires_grad_()",),
+        ("v.reshape(3, 1)",),
+        (*CALL, "r0[0].mul_(0.5)"),
+    ),
     "a detached alias that is written": (("v = p0.detach()", "v[0] = p0[1]"), ("v", "v[1:]"), CALL),
     "... of an intermediate": (("y = p0 * 2", "v = y.detach()", "v[0] = p0[1]"), ("y", "v"), CALL),
     "its part only": (("v = p0.detach()[...]", "v[None, 0] += p0[1]"), ("v[:1]",), CALL),

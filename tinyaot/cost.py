@@ -4,6 +4,9 @@ The roofline (Williams, Waterman and Patterson, CACM 2009) says that a node take
 slower of its arithmetic and its traffic: `max(flops / rate, bytes / bandwidth)`. Products run at
 the rate of the matrix units; every other op has its own price an element in the table of
 primitives, since a tanh costs more than an add.
+
+Code that fuses pays for bytes elsewhere: what passes between ops of a loop costs nothing, and a
+value that waits for the backward is written once and read once. `Rates.saved` is the price of that.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ class Rates:
     bandwidth: float  # bytes/s, read plus written
     node: float  # seconds to start one node
     origin: str  # where these figures come from
+    saved: float = 0.0  # seconds for each byte kept for the backward; 0: nodes pay for bytes
+    inline: float = 0.0  # seconds an element: cheaper maps are made anew by every loop, not kept
 
 
 TWO_CORES = Rates(

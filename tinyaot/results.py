@@ -105,7 +105,7 @@ class Results:
                 self.results.append(
                     Result("input", source, path, freed, leaf and not same, carrier)
                 )
-            elif data.path and (shared or _expands(data.path)):
+            elif data.path and (shared or _expands(data.path) or self._of_leaf(t)):
                 base = data.root.tensor
                 assert base is not None
                 self.results.append(Result("output", output(base), data.path, freed, leaf, carrier))
@@ -118,6 +118,11 @@ class Results:
         root: Root = t._data.root
         base = root.tensor if root.input is None else root.input.shadow
         return base is not None and base._history is not t._history
+
+    def _of_leaf(self, t: Tensor) -> bool:
+        """Whether a tensor shows a leaf that was made inside: it cannot be written, then."""
+        base = t._data.root.tensor
+        return base is not None and self.engine.edge(base) is base
 
     def _base(self, t: Tensor) -> int:
         """The result that is the base of a view's history."""

@@ -15,7 +15,7 @@ from tinyaot.datasets import text
 from tinyaot.models.training import Training
 from tinyaot.nn import functional as F
 
-CONTEXT, BATCH = 64, 16  # characters in a window, windows in a batch
+CONTEXT, BATCH = 64, 8  # characters in a window, windows in a batch
 WIDTH, HEADS, BLOCKS = 96, 4, 2
 DROPOUT = 0.1
 HELD_OUT = 64  # windows of the text's last tenth that accuracy is taken on

@@ -56,6 +56,9 @@ def partition(
 
     What to look at: the clones' origins, and in the record what each flip would have cost.
 
+    `rates`: the machine's. Where they price saved bytes (fused code), the choice is the fewest
+    saved bytes instead of the least planned peak.
+
     `cost`: what recomputation costs, in predicted seconds or in FLOPs. `strategy`: "save_all",
     "recompute_all", or a function that returns the ids of the values to save. Raises BudgetError
     (a ValueError) for a budget that is none, or that no plan found keeps.
@@ -133,7 +136,7 @@ class Candidate:
     @property
     def seconds(self) -> float:
         """Predicted time of the whole step."""
-        return self.graph.step.seconds + self.choice.cost.seconds
+        return self.graph.seconds(self.choice)
 
     @property
     def is_lowered(self) -> bool:
@@ -155,6 +158,8 @@ def _choose(
 ) -> tuple[list[Candidate], Candidate, str]:
     """All candidates looked at, the one taken, and the reason code."""
     save_all = Candidate("save_all", graph, graph.save_all())
+    if strategy == "min_cut" and budget is None and graph.rates.saved:
+        return _fewest_bytes(graph, save_all, slack)
     if callable(strategy):
         candidates = [Candidate("function", graph, graph.choice(_roots(graph, strategy)))]
     elif strategy == "save_all":
@@ -175,6 +180,20 @@ def _choose(
     if strategy == "min_cut":
         return candidates, least_of(candidates), "least-peak"
     return candidates, candidates[0], "strategy"
+
+
+def _fewest_bytes(
+    graph: SplitGraph, save_all: Candidate, slack: float
+) -> tuple[list[Candidate], Candidate, str]:
+    """Where fusion decides what has memory at all, no plan of single nodes tells the peak: the
+    fewest saved bytes among the choices within `slack` of the fastest."""
+    corners = [save_all.choice, *graph.hull(CUTS), graph.cut(graph.rates.saved)]
+    fastest = min(corners, key=graph.seconds)
+    limit = (1 + slack) * graph.seconds(fastest)
+    least = min((c for c in corners if graph.seconds(c) <= limit), key=lambda c: c.bytes)
+    found = {c.saved: Candidate("min_cut", graph, c) for c in (fastest, least)}
+    found[save_all.choice.saved] = save_all
+    return list(found.values()), found[least.saved], "fewest-bytes"
 
 
 def _within(budget: int | float, candidates: list[Candidate], save_all: Candidate) -> Candidate:

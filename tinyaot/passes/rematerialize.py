@@ -69,6 +69,8 @@ class _Rewrite:
                 self.saved[id_] = value
                 return True
             return False
+        if id_ in graph.behind:  # a map that loops make anew, if what is behind it is at hand
+            return all(s in self.choice.saved for s in graph.behind[id_])
         if id_ in self.choice.saved or id_ in graph.free:
             return True
         node = graph.forward.get(id_)

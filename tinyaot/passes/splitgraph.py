@@ -15,6 +15,10 @@ from is at hand too. A minimum cut is the cheapest choice for `cost + price_per_
 torch's AOTAutograd has the same graph with infinite prices where it forbids recomputation (Horace
 He, "Min-cut optimal(*) recomputation (i.e. activation checkpointing) with AOTAutograd", 2022);
 finite prices make it the Lagrangian of the exact problem, chains included.
+
+Where loops are fused, a cheap map is no choice: every loop that reads it computes it from what is
+stored (`Rates.inline`), forward or backward. Such a map is not in the network; who reads it reads
+what lies behind it.
 """
 
 from __future__ import annotations
@@ -63,6 +67,8 @@ class SplitGraph:
         root = self.storages.root
         given = {root[o.value.id] for o in program.outputs_of("user", "mutated")}
         self.free = (self.inputs | given) - self.overwritten
+        self.rates = rates
+        self.behind = self._behind()
         self.read = self._read_by_backward()
         self.needs = self._needs()
         order = [*(i.value.id for i in program.inputs), *self.forward]
@@ -102,14 +108,35 @@ class SplitGraph:
                 stack += needs[id_]
         return needs
 
+    def _behind(self) -> dict[int, tuple[int, ...]]:
+        """For each inlined map, the storages in question that its loops read."""
+        behind: dict[int, tuple[int, ...]] = {}
+        self.behind = behind
+        seconds: dict[int, float] = {}  # an element, with the maps before it
+        for id_, node in self.forward.items():
+            if TABLE[node.op].kind != "map" or id_ in self.free or not self.rates.inline:
+                continue
+            roots = {self.storages.root[v.id] for v in node.inputs}
+            weight = TABLE[node.op].weight * 1e-9 / self.rates.element
+            total = weight + sum(seconds.get(root, 0.0) for root in roots)
+            sources = self.wanted(node.inputs)
+            size = self.program.values[id_].type.nbytes
+            if total <= self.rates.inline and all(
+                self.program.values[s].type.nbytes <= size for s in sources
+            ):
+                seconds[id_], behind[id_] = total, tuple(sources)
+        return behind
+
     def wanted(self, values: Iterable[Value]) -> list[int]:
-        """The storages of `values` that are not at hand anyway."""
+        """The storages that reading `values` takes, but for those that are at hand anyway."""
         found: dict[int, None] = {}
         for value in values:
             id_ = self.storages.root[value.id]
             node = self.forward.get(id_)
             is_forward = node is not None or id_ in self.inputs
-            if is_forward and id_ not in self.free and not (node and is_constant(node)):
+            if id_ in self.behind:
+                found.update(dict.fromkeys(self.behind[id_]))
+            elif is_forward and id_ not in self.free and not (node and is_constant(node)):
                 found[id_] = None
         return list(found)
 
@@ -157,6 +184,10 @@ class SplitGraph:
             sum((self.cost[id_] for id_ in again), FREE),
             sum(self.price[id_] for id_ in again),
         )
+
+    def seconds(self, choice: Choice) -> float:
+        """Predicted time of the whole step."""
+        return self.step.seconds + choice.cost.seconds + self.rates.saved * choice.bytes
 
     def save_all(self) -> Choice:
         """Nothing is computed twice."""
