@@ -30,7 +30,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
     ("functions", "derivatives", "device", "gradcheck", "interpret", "backends"),
     ("functional",),
     ("nn", "optim", "io", "datasets"),
-    ("trace", "state", "results", "capture", "guards", "halves", "specialization", "measure"),
+    ("traced", "trace", "state", "results", "capture", "guards", "halves", "specialization", "measure"),
     ("compile",),
     ("models", "programs", "compare", "doctor"),
     ("cli", "__main__"),

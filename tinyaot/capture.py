@@ -22,7 +22,8 @@ from tinyaot.overlap import overlapping
 from tinyaot.results import Reached, Result, Results, is_freed, uses_of
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, History, Tensor, base_of
-from tinyaot.trace import Lifted, NeedBases, Root, TraceEngine
+from tinyaot.trace import TraceEngine
+from tinyaot.traced import Lifted, NeedBases, Root
 from tinyaot.tree import leaves, map_tensors
 
 

@@ -18,7 +18,8 @@ from tinyaot.halves import Uses
 from tinyaot.ir import Output
 from tinyaot.tape import reachable
 from tinyaot.tensor import Chain, Edge, Tensor, base_of
-from tinyaot.trace import Root, Traced, TraceEngine
+from tinyaot.trace import TraceEngine
+from tinyaot.traced import Root, Traced
 
 Reached: TypeAlias = frozenset[int]  # positions of inputs
 

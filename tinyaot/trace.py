@@ -9,7 +9,7 @@ becomes one `grad` node, expanded later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,94 +27,21 @@ from tinyaot.shapes import (
     Geometry,
     Shape,
     TensorType,
-    broadcast_geometry,
     contiguous,
-    diagonal_geometry,
     float64,
     int64,
-    permute_geometry,
-    reshape_geometry,
-    slice_geometry,
 )
 from tinyaot.tape import TapeNode, Unread, nodes_between, reachable
 from tinyaot.tensor import Chain, Edge, History, NotKept, Tensor, base_of
-
-
-@dataclass(slots=True, eq=False)
-class Root:
-    """A storage inside the trace: an input's, or that of an intermediate value."""
-
-    tensor: Tensor | None = None  # the base tensor, set right after it is made
-    input: Lifted | None = None
-    written: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Lifted:
-    """An input of the Program: which tensor from outside it is, and what it is to the function."""
-
-    value: Value
-    role: InputRole
-    source: Any  # the Tensor; or (owner, name) of a number that a call reads
-    shadow: Tensor | None = None
-    name: str = ""
-    requires_grad: bool = False
-    outer: OuterNode | None = None  # stands for the history that the tensor brings along
-
-
-@dataclass(slots=True, eq=False)
-class Traced:
-    """What stands in `Tensor._data` inside a trace: an IR value and how it sees its storage."""
-
-    engine: TraceEngine
-    value: Value
-    geometry: Geometry
-    root: Root
-    path: Chain = ()  # views from the root, detach included
-
-    @property
-    def shape(self) -> Shape:
-        return self.value.type.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.value.type.dtype.numpy
-
-    @property
-    def size(self) -> int:
-        return self.value.type.size
-
-
-class NeedBases(BaseException):
-    """The trace has to start over, with `bases` lifted in place of their views."""
-
-    def __init__(self, bases: dict[History, Tensor]) -> None:
-        super().__init__()
-        self.bases = bases
-
-
-class OuterNode(TapeNode):
-    """On the tracer's tape: the history that an argument brings from outside the function."""
-
-    __slots__ = ()
-    name = "outside"
-
-
-class GradNode(TapeNode):
-    """On the tracer's tape: gradients, which depend on all that their outputs depend on."""
-
-    __slots__ = ()
-    name = "grad"
-
-
-_VIEWS: dict[str, Callable[..., Geometry | None]] = {
-    "slice": lambda g, starts, stops, steps: slice_geometry(g, starts, stops, steps),
-    "permute": lambda g, perm: permute_geometry(g, perm),
-    "broadcast": lambda g, shape: broadcast_geometry(g, shape),
-    "reshape": lambda g, shape: reshape_geometry(g, shape),
-    "diagonal": lambda g, offset, axis1, axis2: diagonal_geometry(g, offset, axis1, axis2),
-    "detach": lambda g: g,
-}
+from tinyaot.traced import (
+    VIEW_GEOMETRY,
+    GradNode,
+    Lifted,
+    NeedBases,
+    OuterNode,
+    Root,
+    Traced,
+)
 
 
 @dataclass(eq=False)
@@ -276,7 +203,7 @@ class TraceEngine(Recorder):
         self, primitive: Primitive, base: Tensor, attrs: dict[str, Any], out_type: TensorType
     ) -> Tensor:
         data: Traced = base._data
-        geometry = _VIEWS[primitive.name](data.geometry, **attrs)
+        geometry = VIEW_GEOMETRY[primitive.name](data.geometry, **attrs)
         if geometry is None:  # strides forbid this reshape: a copy first, then a view of that
             base = self.bind(ops.copy, (base,), {})
             return self._bind_view(primitive, base, attrs, out_type)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import threading
 from collections.abc import Sequence
@@ -20,11 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from tinyaot.backends.clock import c_with_laps
 from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
 from tinyaot.codegen.c import Emitter
+from tinyaot.cost import Rates
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.ir import Input, Output, Program, Value, live_nodes
 from tinyaot.ops.core import TABLE
+from tinyaot.passes.fusion.graph import KEEP
 from tinyaot.passes.fusion.model import Machine
 from tinyaot.passes.fusion.plan import (
     FusionPlan,
@@ -36,7 +40,7 @@ from tinyaot.passes.fusion.plan import (
 )
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.storage import padded
-from tinyaot.record import Decision, Kernel
+from tinyaot.record import Buffer, Decision, Kernel
 
 SHARED, ALONE = "shares a loop over tiles", "alone"  # reason codes of regions
 POISON = 0xFF  # every float made of it is a NaN
@@ -209,6 +213,21 @@ def this_machine() -> Machine:
     return Machine(lanes=lanes, l2=l2, l3=l3, flops=130.0 * lanes / 16)
 
 
+def rates() -> Rates:
+    """What partition should reckon with: one core of this machine, running fused loops. A store
+    that misses the cache also reads the line, so a saved byte goes through memory three times."""
+    machine = this_machine()
+    return Rates(
+        product=machine.flops * 1e9,
+        element=1 / machine.map_scale,
+        bandwidth=math.inf,
+        node=0.0,
+        origin="the fused C code's cost model",
+        saved=3 / (machine.memory_rate * 1e9),
+        inline=KEEP * 1e-9,
+    )
+
+
 def _cache_size(level: int) -> int | None:
     try:
         text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
@@ -243,19 +262,28 @@ class Executable:
     """A loaded program. One call runs at a time: the arena is shared, a lock guards it.
 
     `poison`: fill the arena and fresh memory with NaN before every run (default: whether
-    TINYAOT_POISON is set). `threads`: as for `compile_program`. Raises BackendError when there is
-    no compiler, or for what C cannot do.
+    TINYAOT_POISON is set). `threads`: as for `compile_program`. `clocked`: time every kernel of a
+    run. Raises BackendError when there is no compiler, or for what C cannot do.
     """
 
     def __init__(
-        self, program: Program, *, poison: bool | None = None, threads: int | None = None
+        self,
+        program: Program,
+        *,
+        poison: bool | None = None,
+        threads: int | None = None,
+        clocked: bool = False,
     ) -> None:
+        self.program = program
         self.compiled = compiled = compile_program(program, threads)
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
         self.poison = poison
         _, table, pack = load_runtime()
-        self.library = ctypes.CDLL(str(build(compiled.source, EXACT)))
+        source, names = compiled.source, [k.name for k in compiled.kernels]
+        if clocked:
+            source = c_with_laps(source, names, compiled.threads)
+        self.library = ctypes.CDLL(str(build(source, EXACT)))
         self.library.tinyaot_link(ctypes.c_void_p(table))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes)
@@ -268,8 +296,38 @@ class Executable:
     def kernels(self) -> list[Kernel]:
         """The regions, for the record."""
         return [
-            Kernel(k.name, k.source, k.members, k.bytes, k.flops) for k in self.compiled.kernels
+            Kernel(k.name, k.source, k.members, k.bytes, k.flops, k.seconds)
+            for k in self.compiled.kernels
         ]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Where values that regions share live, and outputs: in use from kernel to kernel."""
+        found: list[Buffer] = []
+        done = 0  # kernels of the entries before
+        for bound in self.entries.values():
+            plan, last = bound.entry.plan, len(self.compiled.kernels) - 1
+            level = [plan.storage.level[r] for r in plan.regions]
+            at = {r: done + i for i, r in enumerate(plan.regions)}
+            for op, (nbytes, _, until) in plan.storage.sizes.items():
+                end = done + sum(x <= until for x in level) - 1
+                home, first = plan.storage.homes[op], at[plan.schedule.where[op][0]]
+                found.append(Buffer(op.value, "arena", home.at, nbytes, first, end, (op.value,)))
+            for op, o in plan.graph.forms.outputs:
+                if o.role != "mutated" and op in plan.schedule.where:
+                    space, nbytes = "saved" if o.role == "saved" else "output", op.type.nbytes
+                    first = at[plan.schedule.where[op][0]]
+                    found.append(Buffer(op.value, space, 0, nbytes, first, last, (op.value,)))
+            done += len(level)
+        return found
+
+    def kernel_seconds(self) -> list[float]:
+        """What each of `kernels` took in all runs so far, on the thread that took longest, where
+        `clocked`."""
+        shape = self.compiled.threads, max(len(self.compiled.kernels), 1)
+        laps = (ctypes.c_double * (shape[0] * shape[1])).in_dll(self.library, "tinyaot_laps")
+        total = np.ctypeslib.as_array(laps).reshape(shape).max(axis=0)
+        return [float(x) for x in total[: len(self.compiled.kernels)]]
 
     @property
     def decisions(self) -> list[Decision]:

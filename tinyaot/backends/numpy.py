@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from tinyaot.backends.clock import python_with_laps
 from tinyaot.cost import node_cost
 from tinyaot.ir import Node, Output, Program, Value
 from tinyaot.memory import saved_bytes
@@ -46,17 +49,22 @@ class Executable:
 
     `poison`: fill the arena and fresh memory with NaN before every run, and every buffer again
     when it dies (default: whether TINYAOT_POISON is set). `arena`: memory to use in place of a new
-    one, uint8 and at least as long as the plan says.
+    one, uint8 and at least as long as the plan says. `clocked`: time every kernel of a run.
     """
 
     def __init__(
-        self, program: Program, *, poison: bool | None = None, arena: np.ndarray | None = None
+        self,
+        program: Program,
+        *,
+        poison: bool | None = None,
+        arena: np.ndarray | None = None,
+        clocked: bool = False,
     ) -> None:
         if program.plan is None:
             raise ValueError(f"{program.name} has no memory plan: run the pass `plan` first")
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
-        self.program, self.poison = program, poison
+        self.program, self.poison, self.clocked = program, poison, clocked
         self.arena = aligned_empty(program.plan.arena) if arena is None else arena
         self._lock = threading.Lock()
         nodes, joint = program.nodes, is_joint(program)
@@ -68,6 +76,11 @@ class Executable:
         self._entries = {name: _Entry(self, name, half) for name, half in halves.items()}
 
     decisions: tuple[Decision, ...] = ()  # all were made by the passes
+
+    @property
+    def buffers(self) -> None:
+        """Buffers that are not the plan's: none."""
+        return None
 
     @property
     def memory(self) -> dict[str, int]:
@@ -89,6 +102,10 @@ class Executable:
     def kernels(self) -> list[Kernel]:
         """One for each line that computes, of all entries."""
         return [k for entry in self._entries.values() for k in entry.kernels]
+
+    def kernel_seconds(self) -> list[float]:
+        """What each of `kernels` took in the last run of its entry, where `clocked`."""
+        return [b - a for e in self._entries.values() for a, b in pairwise(e.laps)]
 
     def source(self, entry: str) -> str:
         """The Python text of an entry."""
@@ -160,8 +177,13 @@ class _Entry:
         self.names: dict[tuple[int, Geometry], str] = {}
         self.others: dict[int, int] = {}  # views of a value that a product sees, counted
         self.kernels: list[Kernel] = []
+        self.laps: list[float] = []
         self.source = self._write()
-        exec(compile(self.source, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
+        text = self.source
+        if executable.clocked:
+            text = python_with_laps(text, [k.source for k in self.kernels])
+            self.globals["lap"] = lambda: self.laps.append(time.perf_counter())
+        exec(compile(text, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
         self.function: Callable[..., list[np.ndarray]] = self.globals[name]
 
     def _takes(self, backward: bool) -> list[Value]:
@@ -255,8 +277,10 @@ class _Entry:
             if not self.storages.is_view(node) and self.places[node.result.id].space != "literal":
                 body.append(self._call(node))
                 cost = node_cost(node)
-                kernel = Kernel(node.op, body[-1], (node.result.id,), cost.bytes, cost.flops)
-                self.kernels.append(kernel)
+                made = (node.result.id,)
+                self.kernels.append(
+                    Kernel(node.op, body[-1], made, cost.bytes, cost.flops, cost.seconds)
+                )
             if self.executable.poison:
                 body += self._deaths(at)
         returned = [f"v{o.of}" if o.role == "mutated" else self._array(o.value) for o in self.gives]
@@ -321,6 +345,7 @@ class _Entry:
                 arguments.append(array)
             elif fixed[value.id] is not array:
                 self._rebind(value, array)
+        self.laps.clear()
         result = self.function(*arguments)
         for original, array in originals:
             np.copyto(original, array)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from tinyaot.cost import FREE, Cost, Rates, node_cost
 from tinyaot.ir import Program, Value, live_nodes
+from tinyaot.ops.core import TABLE
 from tinyaot.passes.mincut import INFINITY, FlowNetwork
 from tinyaot.passes.storage import is_constant, is_joint, storages_of
 
@@ -113,8 +114,8 @@ class SplitGraph:
         behind: dict[int, tuple[int, ...]] = {}
         self.behind = behind
         seconds: dict[int, float] = {}  # an element, with the maps before it
-        for id_, node in self.forward.items():
-            if TABLE[node.op].kind != "map" or id_ in self.free or not self.rates.inline:
+        for id_, node in self.forward.items() if self.rates.inline else ():
+            if TABLE[node.op].kind != "map" or id_ in self.free:
                 continue
             roots = {self.storages.root[v.id] for v in node.inputs}
             weight = TABLE[node.op].weight * 1e-9 / self.rates.element

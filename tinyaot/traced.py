@@ -1,0 +1,100 @@
+"""What a tensor is inside a trace: an IR value on a storage; and inputs lifted from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyaot.ir import InputRole, Value
+from tinyaot.recorder import Recorder
+from tinyaot.shapes import (
+    Geometry,
+    Shape,
+    broadcast_geometry,
+    diagonal_geometry,
+    permute_geometry,
+    reshape_geometry,
+    slice_geometry,
+)
+from tinyaot.tape import TapeNode
+from tinyaot.tensor import Chain, History, Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A storage inside the trace: an input's, or that of an intermediate value."""
+
+    tensor: Tensor | None = None  # the base tensor, set right after it is made
+    input: Lifted | None = None
+    written: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lifted:
+    """An input of the Program: which tensor from outside it is, and what it is to the function."""
+
+    value: Value
+    role: InputRole
+    source: Any  # the Tensor; or (owner, name) of a number that a call reads
+    shadow: Tensor | None = None
+    name: str = ""
+    requires_grad: bool = False
+    outer: OuterNode | None = None  # stands for the history that the tensor brings along
+
+
+@dataclass(slots=True, eq=False)
+class Traced:
+    """What stands in `Tensor._data` inside a trace: an IR value and how it sees its storage."""
+
+    engine: Recorder
+    value: Value
+    geometry: Geometry
+    root: Root
+    path: Chain = ()  # views from the root, detach included
+
+    @property
+    def shape(self) -> Shape:
+        return self.value.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.value.type.dtype.numpy
+
+    @property
+    def size(self) -> int:
+        return self.value.type.size
+
+
+class NeedBases(BaseException):
+    """The trace has to start over, with `bases` lifted in place of their views."""
+
+    def __init__(self, bases: dict[History, Tensor]) -> None:
+        super().__init__()
+        self.bases = bases
+
+
+class OuterNode(TapeNode):
+    """On the tracer's tape: the history that an argument brings from outside the function."""
+
+    __slots__ = ()
+    name = "outside"
+
+
+class GradNode(TapeNode):
+    """On the tracer's tape: gradients, which depend on all that their outputs depend on."""
+
+    __slots__ = ()
+    name = "grad"
+
+
+VIEW_GEOMETRY: dict[str, Callable[..., Geometry | None]] = {
+    "slice": lambda g, starts, stops, steps: slice_geometry(g, starts, stops, steps),
+    "permute": lambda g, perm: permute_geometry(g, perm),
+    "broadcast": lambda g, shape: broadcast_geometry(g, shape),
+    "reshape": lambda g, shape: reshape_geometry(g, shape),
+    "diagonal": lambda g, offset, axis1, axis2: diagonal_geometry(g, offset, axis1, axis2),
+    "detach": lambda g: g,
+}
