@@ -119,7 +119,39 @@ def check(
     agree(want, run(fast, arrays, nonleaf=nonleaf))
     assert len(fast.records) == 1, "the second call was compiled again"
     check_stages(fast, *make_inputs(arrays, nonleaf)[1])
+    check_step(fn, want, arrays, nonleaf, **options)
     return want
+
+
+def check_step(
+    fn: Callable[..., Any], want: Ran, arrays: Sequence[np.ndarray], nonleaf: bool, **options: Any
+) -> None:
+    """The same program inside a step that differentiates it: one program for both halves."""
+    if not any(want.flags):
+        return
+
+    def step(*leaves_: Any) -> Any:
+        given = [x * 1 if nonleaf and x.requires_grad else x for x in leaves_]
+        outputs = [o for _, o in leaves(fn(*given)) if isinstance(o, ta.Tensor)]
+        terms = [(o * float(i + 1)).sum() for i, o in enumerate(outputs) if o.requires_grad]
+        wrt = [x for x in leaves_ if x.requires_grad]
+        found = ta.grad(sum(terms), wrt, allow_unused=True)
+        return [o.detach() for o in outputs], found, [x.detach() for x in given]
+
+    fast = build(step, **options)
+    for _ in range(2):
+        ta.manual_seed(0)
+        sources, _ = make_inputs(arrays, False)
+        outputs, gradients, after = fast(*sources)
+        for a, o in zip(want.values, outputs, strict=True):
+            same(a, np.array(o.numpy()), "output of the step")
+        found = iter(gradients)
+        for source, g in zip(sources, want.gradients, strict=True):
+            h = next(found) if source.requires_grad else None
+            same(g, None if h is None else np.array(h.numpy()), "gradient of the step")
+        for a, x in zip(want.inputs, after, strict=True):
+            same(a, np.array(x.numpy()), "input after the step")
+    assert len(fast.records) == 1
 
 
 def build(fn: Callable[..., Any], **options: Any) -> Any:

@@ -454,6 +454,14 @@ def test_43_no_grad_with_enable_grad_inside():
 
     gradients(check(f, f32(1, 2)), [5, 8])
 
+    def of_a_view(x):
+        v = x[:1]
+        with ta.no_grad():
+            s = 3 * v
+        return x[:1] * s
+
+    gradients(check(of_a_view, f32(1, 2)), [3, 0])
+
 
 def test_44_saved_then_overwritten_inside():
     def f(x):
@@ -547,13 +555,16 @@ def test_52_the_same_mask_when_it_is_recomputed(partition):
         h = F.dropout(F.gelu(x @ w), 0.5)
         return F.dropout(h @ w, 0.3) * h
 
+    # Small numbers: the 1 + erf of gelu cancels at large negative ones, where 4 ulp are many.
     rng = np.random.default_rng(0)
-    check(f, *(rng.standard_normal((6, 6)).astype(np.float32) for _ in "xw"), partition=partition)
+    x, w = (0.3 * rng.standard_normal((6, 6)).astype(np.float32) for _ in "xw")
+    check(f, x, w, partition=partition)
 
 
 def test_53_two_dropouts_differ():
     ran = check(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5), np.ones(256, np.float32))
     assert set(np.unique(ran.values[0])) == {0, 2, 4}
+    check(lambda x: [F.dropout(x, 0.5) for _ in range(3)], np.ones(256, np.float32))
 
 
 def test_54_two_calls_differ_and_reseeding_repeats():
