@@ -112,10 +112,10 @@ TABLE = """
 - return plus_zero(node, whole, graph)
 + return whole
 
-@ passes/narrow.py sum-with-an-unreduced-sum: compile interpret
+@ passes/narrow.py sum-with-an-unreduced-sum: narrow
 - self.new[node.result.id] = self.new.get(other.id, other)
 + self.new[node.result.id] = other
-@ passes/narrow.py zero-is-any-product-with-a-zero: compile interpret
+@ passes/narrow.py zero-is-any-product-with-a-zero: narrow
 - if zeros and not carried:
 + if zeros:
 
@@ -193,9 +193,6 @@ TABLE = """
 @ passes/splitgraph.py needs-from-the-wrong-side: partition
 - network.add_edge(index[need] + 1, at, INFINITY)
 + network.add_edge(index[need], at, INFINITY)
-@ passes/splitgraph.py given-gradient-not-counted: partition
-- read.update(self.wanted(o.value for o in self.program.outputs_of("gradient")))
-+
 @ passes/rematerialize.py clone-of-a-clone-reads-the-original: partition
 - inputs=tuple(self.new.get(v.id, v) for v in node.inputs),
 + inputs=node.inputs,
@@ -231,20 +228,20 @@ TABLE = """
 @ recorder.py edge-of-a-stale-view: tape semantics
 - if tensor._version != history.version:
 + if tensor._edge is None:
-@ recorder.py view-of-a-leaf-may-be-written: semantics
+@ recorder.py view-of-a-leaf-may-be-written: tape
 - if history.requires_grad and history.edge is None:
 + if history.requires_grad and history.edge is None and not dst._chain:
 
-@ trace.py no-grad-forgets-views: interpret compile
+@ trace.py no-grad-forgets-views: semantics
 - if mode.grad_enabled or not differentiable or self.edge(tensor) is None:
 + if mode.grad_enabled or tensor._chain or self.edge(tensor) is None:
-@ trace.py hyperparameters-by-owner-alone: optim
+@ trace.py hyperparameters-by-owner-alone: state
 - key = id(owner), name
 + key = id(owner), ""
-@ trace.py draws-of-one-ordinal: random
+@ trace.py draws-of-one-ordinal: semantics
 - self.draws += 1
 + self.draws = 1
-@ trace.py grad-accumulation-overwrites: compile
+@ trace.py grad-accumulation-overwrites: semantics
 - self.write(have, self.bind(ops.add, (have, total), {}))
 + self.write(have, total)
 @ capture.py twin-not-guarded: state
@@ -265,10 +262,10 @@ TABLE = """
 @ guards.py fast-check-of-sharing-left-out: state
 - text.require(f"id(d if b is None else b) not in {text.name(owners)}")
 + text.name(owners)
-@ specialization.py grad-mode-not-guarded: compile
+@ specialization.py grad-mode-not-guarded: state
 - if mode.grad_enabled != self.grad_mode:
 + if mode.grad_enabled and not self.grad_mode:
-@ specialization.py saved-by-eager-and-overwritten: compile
+@ specialization.py saved-by-eager-and-overwritten: state
 - if storage is not None:
 + if storage is not None and not captured.whole_step:
 @ state.py zeros-are-one-scalar: state
@@ -316,7 +313,8 @@ def misplaced(root: Path = ROOT) -> list[str]:
 @contextmanager
 def copied() -> Iterator[Path]:
     """A copy of the repository, as it stands on disk, that goes away again."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True)
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in listed.stdout.decode().splitlines():
             if (ROOT / name).is_file():
@@ -328,7 +326,8 @@ def copied() -> Iterator[Path]:
 def first_failure(root: Path, tests: Sequence[str]) -> str:
     """The first test that fails, or what else went wrong; empty if all pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    # Without a C compiler the tests run on NumPy alone, in half the time.
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(root), "CC": "none"}
     try:
         run = subprocess.run(
             command, cwd=root, env=env, capture_output=True, text=True, timeout=TIMEOUT

@@ -12,10 +12,12 @@ import pytest
 
 import tinyaot as ta
 from tinyaot import doctor
+from tinyaot.backends import why_unavailable
 from tinyaot.cli import main
 from tinyaot.compare import Comparison, Run, relative_difference
 from tinyaot.viz import render as rendering
 
+needs_c = pytest.mark.skipif(why_unavailable("c") is not None, reason="no C compiler here")
 COMMANDS = ("compare", "stages", "report", "why", "opt", "doctor")
 SCHEMA = {
     "model",
@@ -196,6 +198,77 @@ def test_compare_trains_both_ways(invoke: Invoke, tmp_path: Path) -> None:
     assert relative_difference(eager["losses"], compiled["losses"]) < 1e-4
 
 
+@needs_c
+def test_compare_in_c(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "runs.json"
+    code, _, err = invoke("compare", "mlp", "--steps", 20, "--backend", "c", "--json", file)
+    assert (code, err) == (0, "")
+    eager, compiled = json.loads(file.read_text())["runs"]
+    assert compiled["backend"] == "c" and compiled["kernels"] < 40
+    assert relative_difference(eager["losses"], compiled["losses"]) < 1e-4
+
+
+@pytest.mark.parametrize("model", ["gpt", "cnn"])
+def test_the_other_models_train_both_ways(invoke: Invoke, tmp_path: Path, model: str) -> None:
+    file = tmp_path / "runs.json"
+    code, out, err = invoke("compare", model, "--steps", 4, "--backend", "numpy", "--json", file)
+    assert (code, err) == (0, "") and f"{model}: 4 training steps" in out
+    assert ("nats per character" in out.lower()) == (model == "gpt")
+    runs = json.loads(file.read_text())["runs"]
+    assert [r["mode"] for r in runs] == ["eager", "compiled"]
+    for run in runs:
+        assert set(run) == SCHEMA and run["losses"][-1] < run["losses"][0]
+    assert relative_difference(runs[0]["losses"], runs[1]["losses"]) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("argument", "ran"), [((), ["mlp", "gpt"]), (("all",), ["mlp", "gpt", "cnn"])]
+)
+def test_which_models_compare_runs(
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    argument: tuple[str, ...],
+    ran: list[str],
+) -> None:
+    def pretend(model: str, **options: object) -> Comparison:
+        eager, compiled = (Run(model, mode, "numpy", 1, [2.0]) for mode in ("eager", "compiled"))
+        return comparison(eager, compiled)
+
+    monkeypatch.setattr("tinyaot.compare.compare", pretend)
+    file = tmp_path / "runs.json"
+    code, _, _ = invoke("compare", *argument, "--backend", "numpy", "--json", file)
+    runs = json.loads(file.read_text())["runs"]
+    assert code == 0 and [r["model"] for r in runs if r["mode"] == "eager"] == ran
+    assert len(runs) == 2 * len(ran)
+
+
+def test_without_a_compiler_auto_says_so_in_a_line(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinyaot import backends
+    from tinyaot.backends import cpu
+
+    monkeypatch.delenv("TINYAOT_BACKEND", raising=False)
+    monkeypatch.setattr(cpu, "unavailable", lambda: "backend 'c' needs a C compiler: set CC")
+    assert backends.load_backend("auto")[0] == "numpy"
+    code, _, err = invoke("compare", "mlp", "--steps", 2)
+    assert code == 0 and err.count("\n") == 1 and "numpy: backend 'c' needs a C compiler" in err
+    code, _, err = invoke("compare", "mlp", "--steps", 2, "--backend", "c")
+    assert code == 2 and err.count("\n") == 1 and "C compiler" in err
+
+
+def test_a_warning_is_a_line(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "warns.py"
+    file.write_text(
+        "import warnings\nimport tinyaot as ta\n"
+        "def f():\n    warnings.warn('look out')\n    return ta.ones(2) + 1\n"
+    )
+    code, _, err = invoke("stages", f"{file}:f", "-o", tmp_path / "out", "--format", "dot",
+                          "--backend", "numpy")  # fmt: skip
+    assert code == 0 and err == "tinyaot: look out\n"
+
+
 def test_compare_with_a_budget(invoke: Invoke, tmp_path: Path) -> None:
     peaks = []
     for budget in ("0.0", "1.0"):
@@ -247,7 +320,7 @@ def test_stages(invoke: Invoke, tmp_path: Path, user_file: Path, program: str) -
     assert names[0] == "00-trace.dot" and "04-partition.dot" in names and "08-plan.dot" in names
     page = (tmp_path / "out" / "index.html").read_text()
     assert all(name in page for name in names) and "program " in page
-    source = "programs.py" if program != "mlp" else "models.py"
+    source = "programs.py" if program != "mlp" else "mlp.py"
     assert source in (tmp_path / "out" / "04-partition.dot").read_text()  # the user's lines
 
 
@@ -269,12 +342,35 @@ def test_stages_where_nothing_can_be_written(
     assert code == 2 and err.count("\n") == 1
 
 
-def test_report(invoke: Invoke) -> None:
-    code, out, err = invoke("report", "mlp")
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("c", marks=needs_c)])
+def test_report(invoke: Invoke, backend: str) -> None:
+    code, out, err = invoke("report", "mlp", "--backend", backend)
     assert (code, err) == (0, "")
-    for words in ("Stages", "functionalize", "planned peak", "backward", "Saved from forward"):
-        assert words in out
-    assert "models.py:" in out
+    for words in (f"{backend} ", "time, median", "Stages of step", "functionalize",
+                  "planned peak", "Memory over the step", "peak\n", "Kernels: ", "Largest of the",
+                  "Saved from forward", "Ways to split forward from backward"):  # fmt: skip
+        assert words in out.replace("  peak ", "  peak\n")
+    assert "mlp.py:" in out
+    if backend == "c":
+        assert "kept inside" in out and "step_region_0" in out and "Why ops are not in" in out
+
+
+def test_a_report_changes_nothing(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "counts.py"
+    file.write_text(
+        "import tinyaot as ta\n"
+        "weight = ta.ones(3, requires_grad=True)\n"
+        "optimizer = ta.optim.SGD([weight], lr=0.5)\n"
+        "def step():\n"
+        "    optimizer.zero_grad()\n"
+        "    loss = (weight * weight).sum()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    return loss\n"
+    )
+    code, out, _ = invoke("report", f"{file}:step", "--backend", "numpy")
+    assert code == 0 and "One call, measured" in out
+    assert sys.modules["counts"].weight.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_saved_record_tells_the_same(invoke: Invoke, tmp_path: Path, user_file: Path) -> None:
@@ -288,11 +384,15 @@ def test_a_saved_record_tells_the_same(invoke: Invoke, tmp_path: Path, user_file
     assert code == 0 and (tmp_path / "out" / "00-trace.dot").exists()
 
 
-def test_why(invoke: Invoke, user_file: Path) -> None:
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("c", marks=needs_c)])
+def test_why(invoke: Invoke, user_file: Path, backend: str) -> None:
     program = f"{user_file}:open_"
     for value in ("%2", "2"):
-        code, out, err = invoke("why", program, value)
+        code, out, err = invoke("why", program, value, "--backend", backend)
         assert (code, err) == (0, "") and "%2" in out and "programs.py:6" in out
+        assert "  kernel: " in out
+    code, out, _ = invoke("why", program, "%3", "--backend", backend)
+    assert code == 0 and "  memory: " in out and " FLOPs" in out
 
 
 # ---- opt, doctor --------------------------------------------------------------------------------
@@ -326,7 +426,7 @@ def test_opt_refuses(invoke: Invoke, tmp_path: Path) -> None:
 def test_doctor(invoke: Invoke) -> None:
     code, out, err = invoke("doctor")
     assert (code, err) == (0, "")
-    for words in ("Python", "BLAS", "C compiler", "GPU", "Graphviz"):
+    for words in ("Python", "BLAS", "C compiler", 'backend="c"', "compile cache", "Graphviz"):
         assert words in out
 
 

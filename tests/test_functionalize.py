@@ -305,6 +305,16 @@ def test_detached_view_of_a_view_writes_the_base() -> None:
     )
 
 
+def test_a_write_to_a_part_keeps_hidden_writes_to_the_others() -> None:
+    def f(x: Any) -> Any:
+        y = ops.mul(x, 1.0)
+        ops.write(part(ops.detach(y), slice(0, 1)), ops.full(value=7.0, shape=(1,), dtype=float64))
+        ops.write(part(y, slice(1, 2)), ops.mul(part(x, slice(1, 2)), 3.0))
+        return y
+
+    check(f, [[1.0, 2.0]], [[7, 6]], [[1, 3]])
+
+
 def test_a_write_gives_a_detached_alias_a_gradient_of_its_own() -> None:
     def f(x: Any, z: Any) -> Any:
         y = ops.mul(x, 1.0)
@@ -372,7 +382,31 @@ def test_a_copied_tensor_is_another_one() -> None:
         loss = ops.reshape(ops.add(ops.mul(z, z), ops.mul(y, 5.0)), shape=())
         return _grad(loss, y)
 
-    for p in (pure := functionalize(build(f, f64(1), grad=False)), differentiate(pure)):
+    def read_once(x: Any) -> Any:
+        z = ops.mul(x, 1.0)
+        y = ops.mul(x, 2.0)
+        ops.write(y, z)
+        loss = ops.reshape(ops.add(ops.sin(z), ops.mul(y, 5.0)), shape=())
+        return _grad(loss, y)
+
+    for function in (f, read_once):
+        for p in (pure := functionalize(build(function, f64(1), grad=False)), differentiate(pure)):
+            np.testing.assert_allclose(interpret(p, np.array([3.0]))[0], [5.0])
+
+
+def test_a_write_of_nothing_makes_a_new_value() -> None:
+    """As on the tape: a gradient by what was written is not one by what it was before."""
+
+    def f(x: Any) -> Any:
+        y = ops.mul(x, 1.0)
+        before = ops.mul(y, 7.0)
+        empty = part(y, slice(0, 0))
+        ops.write(empty, ops.mul(empty, 2.0))
+        loss = ops.reshape(ops.add(before, ops.mul(y, 5.0)), shape=())
+        return _grad(loss, y)
+
+    program = build(f, f64(1), grad=False)
+    for p in (program, pure := functionalize(program), differentiate(pure)):
         np.testing.assert_allclose(interpret(p, np.array([3.0]))[0], [5.0])
 
 

@@ -70,6 +70,10 @@ def test_flow_goes_back_on_itself() -> None:
     # The shortest path takes the middle edge; the second one has to undo that.
     edges = [(0, 2, 1.0), (0, 3, 1.0), (2, 3, 1.0), (2, 1, 1.0), (3, 1, 1.0)]
     assert network_of(4, edges).maximum_flow(0, 1) == 2.0
+    # Two paths take it one after the other, and both are undone.
+    edges = [(0, 2, 1.0), (0, 2, 1.0), (2, 3, 2.0), (3, 1, 2.0)]
+    edges += [(0, 4, 2.0), (4, 6, 2.0), (6, 3, 2.0), (2, 5, 2.0), (5, 7, 2.0), (7, 1, 2.0)]
+    assert network_of(8, edges).maximum_flow(0, 1) == 4.0
 
 
 def test_capacities_change_between_flows() -> None:

@@ -209,6 +209,18 @@ def test_an_update_is_written_into_the_parameter() -> None:
     assert {d.reason for d in log} == {"updates-input", "dies-here"}
 
 
+def test_an_intermediate_borrows_a_parameters_buffer_until_the_update() -> None:
+    for perm, borrows in (((0, 1), True), ((1, 0), False)):  # the update may not turn it in place
+        s = Small(2)
+        w, g = s.syms
+        with using(s.builder):
+            squashed = ops.tanh(w)
+            new = ops.add(ops.permute(squashed, perm=perm), g)
+        program = s.plan(Output(new.value, "mutated", 0))
+        assert program.plan is not None
+        assert (program.plan.places[squashed.value.id].space == "input") is borrows
+
+
 def test_an_update_that_comes_too_early_is_copied_at_the_end() -> None:
     s = Small(1)
     with using(s.builder):
@@ -280,20 +292,25 @@ def test_gradients_share_nothing() -> None:
     with using(builder):
         same = ops.mul(Sym(g), 2.0)
         flat = ops.broadcast(ops.sum(Sym(g), axes=(0, 1)), shape=(8, 8))
+        other = ops.exp(Sym(g))
+        view = ops.reshape(other, shape=(64,))
     inputs = [Input(x, "argument", "x", True), Input(g, "cotangent", "y")]
-    inputs += [Input(Value(i, T), "argument", f"x{i}", True) for i in (20, 21, 22)]
+    inputs += [Input(Value(i, T), "argument", f"x{i}", True) for i in (20, 21, 22, 24)]
+    inputs.append(Input(Value(23, T.with_shape((64,))), "argument", "x23", True))
     outputs = [
         Output(same.value, "gradient", 0),
         Output(same.value, "gradient", 20),
         Output(flat.value, "gradient", 21),  # repeats one element
         Output(g, "gradient", 22),  # the caller's own array
+        Output(view.value, "gradient", 23),
+        Output(other.value, "gradient", 24),
     ]
     program = Program("p", "schedule", tuple(inputs), tuple(builder.nodes), tuple(outputs), 30)
     planned = plan(program)
     simulate(planned)
     assert planned.plan is not None
     roots = {planned.plan.places[o.value.id].root for o in planned.outputs}
-    assert len(roots) == 4
+    assert len(roots) == len(outputs)
     assert {planned.plan.places[o.value.id].space for o in planned.outputs} == {"output"}
     assert all(n.phase == "backward" for n in planned.nodes)
 

@@ -353,6 +353,7 @@ STAYS: list[tuple[Callable[[Any], Any], list[str]]] = [
     (lambda x: ops.mul(x, 0.0), ["mul"]),
     (lambda x: ops.add(x, 0.0), ["add"]),
     (lambda x: ops.sub(x, -0.0), ["sub"]),
+    (lambda x: ops.add(ops.concat(ops.abs(x), x, axis=1), 0.0), ["abs", "concat", "add"]),
     (lambda x: ops.sub(0.0, x), ["sub"]),
     (lambda x: ops.sub(x, x), ["sub"]),
     (lambda x: ops.div(x, x), ["div"]),
@@ -370,6 +371,10 @@ STAYS: list[tuple[Callable[[Any], Any], list[str]]] = [
     (lambda x: ops.add(cut(x, 1, 0, 5), full(0.0, x, (3, 5))), ["slice", "add"]),
     (lambda x: split_sum(x, 0.0, (0, 20, 50)), None),  # does not fill the axis
     (lambda x: split_sum(x, 1.0, (0, 64)), None),  # not zeros
+    (  # they meet in one element
+        lambda x: cut(put(x, ops.sin(cut(x, 1, 4, 9)), 1, 4, 9), 1, 0, 5),
+        ["slice", "sin", "slice_scatter", "slice"],
+    ),
 ]
 
 
@@ -474,10 +479,11 @@ def test_order_matters_where_it_matters() -> None:
             ops.sub(ops.maximum(x, y), ops.maximum(y, x)),  # max(0.0, -0.0) is not max(-0.0, 0.0)
             ops.sub(ops.add(x, y), ops.add(y, x)),
             ops.mul(ops.div(x, y), ops.div(y, x)),
+            ops.mul(ops.sub(x, y), ops.exp(ops.sub(y, x))),
         )
 
     found = ops_of(simplified(pure(f, X, X)))
-    assert [found.count(op) for op in ("maximum", "add", "div")] == [2, 1, 2]
+    assert [found.count(op) for op in ("maximum", "add", "div", "sub")] == [2, 1, 2, 4]
 
 
 def test_random_bits_merge_only_when_the_same_draw() -> None:
@@ -574,6 +580,19 @@ def test_outputs_stay_apart() -> None:
     assert len(set(ids)) == 5 and ids[1] == ids[5]
     assert program.inputs[0].value.id not in ids
     assert ops_of(after).count("exp") == 1 and ops_of(after).count("copy") == 4
+
+    def overwrite(x: Any, y: Any) -> Any:
+        ops.write(x, ops.mul(y, 1.0))
+        return ops.exp(x)
+
+    after = simplified(pure(overwrite, X, X))
+    assert after.outputs[1].value.id not in {i.value.id for i in after.inputs}
+
+
+def test_an_output_in_c_order_stays_so() -> None:
+    """Where a map goes before its operand's repetition, the repetition is copied out."""
+    after = simplified(pure(lambda x: ops.exp(ops.broadcast(x, shape=(2, 3, 64))), X))
+    assert ops_of(after) == ["exp", "broadcast", "copy"]
 
 
 def test_views_of_one_storage_stay_views() -> None:

@@ -142,6 +142,23 @@ def captured_tensor_rebound() -> Case:
 
 
 @case
+def one_of_two_places_rebound() -> Case:
+    w = ta.ones(4)
+    box = types.SimpleNamespace(a=w, b=w)
+    return lambda x: x * box.a + box.b, lambda: setattr(box, "b", ta.zeros(4))
+
+
+@case
+def gradient_that_was_none() -> Case:
+    w = ta.ones(4, requires_grad=True)
+
+    def fn(x: Any) -> Any:
+        return x * 2 if w.grad is None else x + w.grad
+
+    return fn, lambda: (w * 3).sum().backward()
+
+
+@case
 def captured_tensor_of_another_shape() -> Case:
     w = ta.ones(4)
 
@@ -251,6 +268,12 @@ def element_of_a_list() -> Case:
     return lambda x: x * weights[0] + weights[1], lambda: weights.__setitem__(1, 5.0)
 
 
+@case
+def longer_list() -> Case:
+    weights = [1.0, 2.0]
+    return lambda x: x * sum(weights), lambda: weights.append(4.0)
+
+
 @dataclasses.dataclass
 class Config:
     gain: float = 2.0
@@ -315,6 +338,23 @@ def default_argument() -> Case:
 
 
 @case
+def default_by_keyword() -> Case:
+    def fn(x: Any, *, k: float = 2.0) -> Any:
+        return x * k
+
+    return fn, lambda: setattr(fn, "__kwdefaults__", {"k": 3.0})
+
+
+@case
+def global_of_a_function_inside() -> Case:
+    globals()["GLOBAL"] = 2.0
+    return (
+        lambda x: sum(map(lambda y: y * GLOBAL, [x])),  # noqa: C417
+        lambda: globals().__setitem__("GLOBAL", 4.0),
+    )
+
+
+@case
 def captured_numpy_array() -> Case:
     w = np.ones(4, np.float32)
     return lambda x: x * w, lambda: w.fill(3.0)
@@ -332,16 +372,72 @@ def results(fn: Callable[..., Any], x: Any) -> tuple[np.ndarray, bool]:
     return np.array(out.numpy()), out.requires_grad
 
 
+@pytest.mark.parametrize("before", [1, 3])  # calls: compiled only, and seen by the fast check, too
 @pytest.mark.parametrize("name", CASES)
-def test_no_call_is_stale(name: str) -> None:
+def test_no_call_is_stale(name: str, before: int) -> None:
     fn, change = CASES[name]()
     compiled = build(fn)
     x = ta.tensor(X)
-    for _ in range(2):
+    for call in range(before + 1):
+        if call == before:
+            change()
         got, want = results(compiled, x), results(fn, x)
         np.testing.assert_array_equal(got[0], want[0])
         assert got[1] == want[1]
-        change()
+
+
+def test_strides_are_guarded() -> None:
+    """A reshape is a view of the one argument, and a copy of the other."""
+
+    def f(v: Any) -> Any:
+        v.reshape(-1).mul_(2.0)
+        return v * 1
+
+    g = build(f)
+    for turn in (False, True):
+        a, b = (ta.tensor([[1.0, 2.0], [3.0, 4.0]]) for _ in "ab")
+        if turn:
+            a, b = a.T.detach(), b.T.detach()
+        assert g(a).tolist() == f(b).tolist()
+
+
+def test_grad_mode_is_guarded() -> None:
+    g = build(lambda x: x * 2)
+    x = ta.ones(2, requires_grad=True)
+    for _ in range(3):
+        assert g(x).requires_grad
+        with ta.no_grad():
+            assert not g(x).requires_grad
+    assert len(g.records) == 2
+
+
+@pytest.mark.parametrize("whole_step", [False, True])
+def test_a_write_spares_what_eager_saved(whole_step: bool) -> None:
+    w = ta.tensor([2.0, 3.0], requires_grad=True)
+
+    def f(x: Any) -> Any:
+        with ta.no_grad():
+            w.mul_(x)
+        return x.detach() if whole_step else w * x
+
+    y = w * w
+    build(f)(ta.tensor([10.0, 10.0]))
+    y.sum().backward()
+    assert w.tolist() == [20, 30] and w.grad.tolist() == [4, 6]
+
+
+def test_an_argument_that_shares_memory_with_state() -> None:
+    w = ta.ones(4)
+
+    def f(x: Any) -> Any:
+        w.mul_(2.0)
+        return x + w
+
+    g = build(f)
+    for _ in range(3):
+        g(ta.ones(4))
+    with pytest.raises(ta.errors.MutationError, match="share memory"):
+        g(w.detach())
 
 
 def test_the_learning_rate_is_an_input() -> None:

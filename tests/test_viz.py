@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import math
 import random
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import tinyaot as ta
 from tinyaot.builder import Builder
 from tinyaot.ir import Input, Origin, Output, Place, Plan, Program, Value
 from tinyaot.location import Loc
+from tinyaot.record import Buffer, Decision, Kernel, Point, Record, Saved, Stage
 from tinyaot.shapes import TensorType, bool_, float32
 from tinyaot.viz import render as rendering
 from tinyaot.viz.boxes import boxes_of
 from tinyaot.viz.dot import draw
+from tinyaot.viz.kernels import show_kernels, show_values
+from tinyaot.viz.memory import positions, show_memory
 from tinyaot.viz.plot import bar, curves
+from tinyaot.viz.report import show_record
 from tinyaot.viz.units import bytes_text, count_text, seconds_text
 
 
@@ -231,6 +240,99 @@ def test_a_renderer_that_fails_is_one_line(
         rendering.write("this is { no graph", tmp_path / "a", "svg")
     assert tool in str(caught.value) and "\n" not in str(caught.value)
     assert (tmp_path / "a.dot").exists()
+
+
+# ---- reports ------------------------------------------------------------------------------------
+
+
+def a_record(source: str, clock: str = "node") -> Record:
+    """Of the step above: five nodes of the forward and the constants share an arena of 96 bytes."""
+    program = training_step(source, "plan")
+    found = Record("step", "numpy", [Stage("plan", program, 0.5)], clock=clock)
+    found.memory = {"planned_peak": 96, "measured_peak": None, "eager_peak": None}
+    found.flops = {"forward": 10, "backward": 30}
+    found.kernels = [
+        Kernel("first", "f()", (3, 4), 100, 48, 1e-6),
+        Kernel("last", "l()", (13, 14, 15), 60, 24, 2e-6),
+    ]
+    found.buffers = [
+        Buffer(3, "arena", 0, 32, 0, 1, (3, 4)),
+        Buffer(4, "arena", 32, 64, 1, 1, (5,)),
+        Buffer(0, "input", 0, 1000, -1, 9, (0,)),
+    ]
+    found.decisions = [
+        Decision("fusion", 3, "first", "shared", {"kept inside": 2048}),
+        Decision("fusion", 13, "not in first", "labels differ"),
+    ]
+    found.saved = [Saved(3, "f32[4,2]", 32, "cheap-to-keep", 1e-6)]
+    found.pareto = [
+        Point("save_all", 64, 96, 0, 0.0, True),
+        Point("less", 32, 80, 10, 1e-6, False),
+        Point("worse", 64, 100, 10, 1e-6, False),
+    ]
+    return found
+
+
+def printed(record: Record, show: Callable[[Console, Record], None] = show_record) -> str:
+    out = Console(file=io.StringIO(), width=110, highlight=False, markup=False)
+    show(out, record)
+    return out.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize("clock", ["node", "kernel"])
+def test_memory_over_the_step_is_the_buffers(source: str, clock: str) -> None:
+    record = a_record(source, clock)
+    alive = [p.alive for p in positions(record)]
+    assert alive[:3] == ([32, 96, 0] if clock == "node" else [32, 96])
+    assert len(alive) == (len(record.program("plan").nodes) if clock == "node" else 2)
+    text = printed(record, show_memory)
+    assert f"{clock}s" in text and "at most 96 B" in text
+    (peak,) = [line for line in text.splitlines() if line.rstrip().endswith(" peak")]
+    assert "#" * 40 in peak and ("user.py:1" if clock == "node" else "update") in peak
+
+
+def test_bars_of_a_real_plan_reach_its_lower_bound() -> None:
+    def f(x: ta.Tensor) -> ta.Tensor:
+        return (x.exp() * x.tanh()).sum()
+
+    x = ta.ones(64, 64, requires_grad=True)
+    record = ta.compile(f, backend="numpy").explain(x)
+    bound, scratch = record.memory["lower_bound"], record.memory["scratch"]
+    assert bound is not None and scratch is not None
+    # outputs and saved values are the caller's to the end; the plan counts them from the start
+    most = max(p.alive for p in positions(record))
+    assert 0.5 * bound <= most <= bound - scratch
+
+
+def test_kernels_are_in_order_of_their_time(source: str) -> None:
+    record = a_record(source)
+    text = printed(record, show_kernels)
+    assert text.index("last") < text.index("first")  # by what is expected
+    assert "Kernels: 2, 160 B moved, 2 KiB kept inside" in text and "dot, relu" in text
+    assert "labels differ" in text and "67%" in text
+    record.kernels = [replace(k, seconds=s) for k, s in zip(record.kernels, (3e-3, 1e-3))]
+    text = printed(record, show_kernels)
+    assert text.index("first") < text.index("last") and "75%" in text and "3 ms" in text
+
+
+def test_values_say_what_became_of_them(source: str) -> None:
+    lines = printed(a_record(source), show_values).splitlines()
+    row = {line.split()[0]: line for line in lines if line.startswith(("%", " %"))}
+    assert "saved: cheap-to-keep" in row["%3"] and "arena +0" in row["%3"]
+    assert "first" in row["%4"] and "last" in row["%14"]
+
+
+def test_a_report_has_every_part(source: str) -> None:
+    text = printed(a_record(source))
+    for words in ("Stages of step, for the backend numpy", "Memory over the step", "FLOPs of a",
+                  "Saved from forward to backward: 32 B", "chosen", "beaten by another"):  # fmt: skip
+        assert words in text
+    assert "One call, measured" not in text  # nothing was
+    record = a_record(source)
+    record.times = {"eager": 3e-3, "compiled": 1e-3}
+    record.memory |= {"measured_peak": 100, "eager_peak": 200}
+    text = printed(record)
+    assert "3.00x faster" in text and "0.50 of eager's" in text
 
 
 # ---- plots and numbers --------------------------------------------------------------------------

@@ -12,15 +12,16 @@ import importlib.util
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import tinyaot
-from tinyaot.backends import BACKENDS
+from tinyaot.backends import AUTOMATIC, BACKENDS, load_backend, why_unavailable
 from tinyaot.errors import BackendError, ParseError, TinyaotError
 
-PROGRAM = "a built-in name (mlp), FILE.py:FUNCTION, or a Record saved as JSON"
+PROGRAM = "a built-in name (mlp, gpt, cnn), FILE.py:FUNCTION, or a Record saved as JSON"
 PROGRAM_HELP = (
     "PROGRAM is a built-in name such as mlp, FILE.py:FUNCTION, or a Record saved as JSON.\n"
     "A function that takes arguments needs an example_inputs() in its file, which returns\n"
@@ -47,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        code: int = args.run(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code: int = args.run(args)
         sys.stdout.flush()
         return code
     except (UsageError, BackendError) as error:
@@ -81,17 +84,17 @@ def _find_viz() -> None:
 
 def run_compare(args: argparse.Namespace) -> int:
     from tinyaot.compare import compare
-    from tinyaot.models import BUILTIN
+    from tinyaot.models import BUILTIN, USUAL
     from tinyaot.viz.report import console
     from tinyaot.viz.training import Progress, show
 
-    names = list(BUILTIN) if args.model in (None, "all") else [args.model]
+    names = {None: USUAL, "all": tuple(BUILTIN)}.get(args.model, (args.model,))
     if names[0] not in BUILTIN:
-        return _complain(
-            "compare", f"no model {args.model!r} here; there is {', '.join(BUILTIN)}", 2
-        )
+        known = ", ".join(BUILTIN)
+        return _complain("compare", f"no model {args.model!r} here; there is {known}, all", 2)
     if args.json is not None:
         _writable(args.json)
+    _say_which(args.backend)
     out = console()
     results = []
     for name in names:
@@ -124,7 +127,7 @@ def run_stages(args: argparse.Namespace) -> int:
 def run_report(args: argparse.Namespace) -> int:
     from tinyaot.viz.report import console, show_record
 
-    show_record(console(), _record(args))
+    show_record(console(), _record(args, measured=True))
     return 0
 
 
@@ -165,10 +168,27 @@ def run_doctor(args: argparse.Namespace) -> int:
     return 0 if healthy(checks) else 1
 
 
-def _record(args: argparse.Namespace) -> Any:
+def _record(args: argparse.Namespace, measured: bool = False) -> Any:
     from tinyaot.programs import load
 
-    return load(args.program, backend=args.backend, budget=args.budget)
+    if not args.program.endswith(".json"):
+        _say_which(args.backend)
+    return load(args.program, backend=args.backend, budget=args.budget, measured=measured)
+
+
+def _say_which(backend: str) -> None:
+    """A line when "auto" is not what it is at best."""
+    best = AUTOMATIC[0]
+    if backend == "auto" and not os.environ.get("TINYAOT_BACKEND"):
+        why = why_unavailable(best)
+        if why is not None:
+            found = load_backend("auto")[0]
+            print(f"tinyaot: running on {found}: {why.splitlines()[0]}", file=sys.stderr)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line, instead of `warnings`' two with a place in this package."""
+    print(f"tinyaot: {str(message).splitlines()[0]}", file=sys.stderr)
 
 
 def _writable(path: Path) -> None:
@@ -218,7 +238,9 @@ def build_parser() -> argparse.ArgumentParser:
         "train the same model eager and compiled, and compare",
         "tinyaot compare mlp --steps 200 --json runs.json",
     )
-    sub.add_argument("model", nargs="?", help="mlp, or all (also when left out)")
+    sub.add_argument(
+        "model", nargs="?", help="mlp, gpt, cnn, or all of them; mlp and gpt when left out"
+    )
     sub.add_argument("--steps", type=_positive, metavar="N", help="training steps of each run")
     _add_compile_options(sub)
     sub.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
@@ -243,7 +265,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub = command(
         "report",
         run_report,
-        "print memory, FLOPs and decisions of a program's compilation",
+        "print a program's memory, FLOPs, measured times and decisions",
         "tinyaot report mlp",
     )
     _add_program(sub)

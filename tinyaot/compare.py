@@ -59,11 +59,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model's two runs and the compiled one's record."""
+    """A model's two runs and the compiled one's record, and what its loss and accuracy are."""
 
     eager: Run
     compiled: Run
     record: Record
+    loss_name: str = "loss"
+    accuracy_name: str = "test accuracy"
 
     @property
     def speedup(self) -> float | None:
@@ -137,7 +139,7 @@ def compare(
     compiled.saved_bytes = record.memory["saved_bytes"]
     compiled.flops = {name: record.flops[name] for name in FLOPS}
     compiled.kernels = len(record.kernels)
-    return Comparison(eager, compiled, record)
+    return Comparison(eager, compiled, record, training.loss_name, training.accuracy_name)
 
 
 def _train(training: Training, step: Callable[..., Any], run: Run, on_step: OnStep) -> list[float]:

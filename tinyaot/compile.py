@@ -208,6 +208,8 @@ class Compiled:
         record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
         record.kernels = list(executable.kernels)
         record.memory.update(executable.memory)
+        if executable.buffers is not None:
+            record.buffers, record.clock = executable.buffers, "kernel"
         record.recompiled_because = why
         partitioned = record.program("partition")
 
@@ -216,7 +218,7 @@ class Compiled:
             return cast(Executable, backend.Executable(half))
 
         made = Specialization(captured, executable, record, args, kwargs, narrow)
-        record.measurer = self._measure
+        record.measurer, record.timer = self._measure, self._time
         self._specializations.append(made)
         if len(self._specializations) >= RECOMPILE_WARNING and not self._warned:
             self._warned = True
@@ -233,6 +235,13 @@ class Compiled:
 
         found, bound = self._find(args, kwargs)
         return measure_call(self.__wrapped__, found, bound, args, kwargs)
+
+    def _time(self, *args: Any, **kwargs: Any) -> tuple[dict[str, float], list[float]]:
+        """What `record.time(*args)` calls."""
+        from tinyaot.timing import time_call
+
+        found, bound = self._find(args, kwargs)
+        return time_call(self.__wrapped__, found, bound, args, kwargs)
 
     def _retrace(
         self, found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyaot.backends import AUTOMATIC, BACKENDS, why_unavailable
-
-COMPILERS = ("cc", "gcc", "clang")
+from tinyaot.backends.toolchain import CANDIDATES, cache_directory
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,12 @@ def examine() -> list[Check]:
         Check("BLAS", blas(), "products in eager mode and on the numpy backend"),
         Check("backends", backends(), 'compiled code; backend="auto" takes the first', needed=True),
         _for_backend("c", "C compiler", compiler(), "install gcc or clang, or set CC"),
+        Check(
+            "compile cache",
+            str(cache_directory() or "") or None,
+            "compiled C, kept from one run to the next",
+            "every process compiles anew; TINYAOT_CACHE=DIR sets a place that is yours alone",
+        ),
         _for_backend("cupy", "GPU", gpu(), "needs an NVIDIA GPU and pip install 'tinyaot[cuda]'"),
         Check(
             "Graphviz",
@@ -73,7 +78,7 @@ def blas() -> str | None:
 def compiler() -> str | None:
     """The C compiler that would be used: CC if it is set, else the first of cc, gcc, clang."""
     chosen = os.environ.get("CC")
-    for name in (chosen,) if chosen else COMPILERS:
+    for name in (chosen,) if chosen else CANDIDATES:
         path = shutil.which(name.split()[0]) if name.strip() else None
         if path:
             return f"{path} ({_first_line([path, '--version'])})"

@@ -7,8 +7,8 @@ reach, their `.grad`, attributes, the random state) is put back afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tinyaot.random import generator
 from tinyaot.specialization import Bound, Specialization
 from tinyaot.tensor import Tensor
 from tinyaot.tree import leaves, map_tensors
+
+Watch = TypeVar("Watch", bound=AbstractContextManager[Any])
 
 
 def measure_call(
@@ -33,12 +35,12 @@ def measure_call(
     function of tensors is followed by its backward, with cotangents of one."""
     program = found.record.stages[-1].program
     return {
-        "measured_peak": measure_peak(program, _inputs(program, found.peek(bound))).peak,
-        "eager_peak": _eager_peak(fn, found, bound, args, kwargs),
+        "measured_peak": measure_peak(program, all_inputs(program, found.peek(bound))).peak,
+        "eager_peak": run_eager(fn, found, bound, args, kwargs, Allocations()).peak,
     }
 
 
-def _inputs(program: Program, arrays: list[np.ndarray]) -> list[np.ndarray]:
+def all_inputs(program: Program, arrays: list[np.ndarray]) -> list[np.ndarray]:
     """`arrays`, and ones for the cotangents that a function's backward takes besides."""
     given = iter(arrays)
     return [
@@ -49,13 +51,15 @@ def _inputs(program: Program, arrays: list[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
-def _eager_peak(
+def run_eager(
     fn: Callable[..., Any],
     found: Specialization,
     bound: Bound,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> int:
+    watch: Watch,
+) -> Watch:
+    """Call `fn` eagerly, with its backward, inside the context manager `watch`; returns that."""
     leaf_of: dict[int, Tensor] = {}
     copies: dict[int, Tensor] = {}
 
@@ -70,7 +74,7 @@ def _eager_peak(
 
     args, kwargs = map_tensors(args, copy), map_tensors(kwargs, copy)
     state = [x for x in bound[0] if isinstance(x, Tensor) and id(x) not in copies]
-    with _put_back(found, state), Allocations() as allocations:
+    with _put_back(found, state), watch:
         result = fn(*args, **kwargs)
         if not found.captured.whole_step:
             outputs = [t for _, t in leaves(result) if isinstance(t, Tensor) and t.requires_grad]
@@ -78,7 +82,7 @@ def _eager_peak(
             ones = [Tensor(np.ones(t.shape, t._data.dtype)) for t in outputs]
             gradients = grad(outputs, wanted, ones, allow_unused=True) if outputs and wanted else ()
             del gradients, ones
-    return allocations.peak
+    return watch
 
 
 @contextmanager

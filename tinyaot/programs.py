@@ -28,20 +28,30 @@ class ProgramError(Exception):
     """The user's program failed; the message is one line, with the place."""
 
 
-def load(program: str, *, backend: str = "auto", budget: int | float | None = None) -> Record:
-    """The Record of what `program` names. Raises UsageError, ProgramError or a TinyaotError."""
+def load(
+    program: str,
+    *,
+    backend: str = "auto",
+    budget: int | float | None = None,
+    measured: bool = False,
+) -> Record:
+    """The Record of what `program` names. `measured`: run it, eager and compiled, for the figures
+    that only a run gives (a saved Record has those that it was saved with).
+
+    Raises UsageError, ProgramError or a TinyaotError.
+    """
     from tinyaot.models import BUILTIN  # brings nn, optim and data along
 
     options: dict[str, Any] = {"backend": backend, "memory_budget": budget}
     if program in BUILTIN:
         training = BUILTIN[program]()
-        return ta.compile(training.step, **options).explain(*training.batch(0))
+        return _explain(ta.compile(training.step, **options), training.batch(0), measured)
     file, colon, name = program.rpartition(":")
     if colon and file.endswith(".py"):
         function, arguments = from_file(Path(file), name)
         compiled = function if isinstance(function, Compiled) else ta.compile(function, **options)
         try:
-            return compiled.explain(*arguments)
+            return _explain(compiled, arguments, measured)
         except TinyaotError:
             raise
         except Exception as error:
@@ -53,6 +63,11 @@ def load(program: str, *, backend: str = "auto", budget: int | float | None = No
         f"no program {program!r}: it is a built-in name ({', '.join(BUILTIN)}), "
         "FILE.py:FUNCTION, or a Record saved as JSON"
     )
+
+
+def _explain(compiled: Compiled, arguments: tuple[Any, ...], measured: bool) -> Record:
+    record = compiled.explain(*arguments)
+    return record.measure(*arguments).time(*arguments) if measured else record
 
 
 def saved(path: Path) -> Record:

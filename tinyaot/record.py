@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tinyaot.cost import flops_by_phase
@@ -18,7 +18,11 @@ from tinyaot.memory import buffers_of, lower_bound, output_bytes, planned_peak, 
 from tinyaot.memory import saved_bytes as saved_block
 from tinyaot.text import parse, print_node, print_program
 
-FORMAT = 1  # of the JSON
+FORMAT = 2  # of the JSON
+UNATTACHED = (
+    "this record is not attached to a compiled function; take it from `compiled.explain(...)` or "
+    "`compiled.records`, in the process that compiled"
+)
 
 
 @dataclass(frozen=True)
@@ -75,19 +79,24 @@ class Recomputed:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A piece of emitted code: its text, the ids of the values it computes, what it costs."""
+    """A piece of emitted code: its text, the ids of the values it computes, what it costs: bytes
+    that cross its border, FLOPs, the seconds that the cost model expects, and those of a run (None
+    until `Record.time`)."""
 
     name: str
     source: str
     members: tuple[int, ...]
     bytes: int
     flops: int
+    expected_seconds: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Buffer:
     """Bytes that values live in, one after another or as views: `space` and `offset` as in
-    `ir.Place`; `first` and `last` are the node positions of its first and last use."""
+    `ir.Place`; `first` and `last` are the positions of its first and last use, of nodes or of
+    kernels as `Record.clock` says."""
 
     id: int
     space: str
@@ -117,7 +126,9 @@ class Record:
 
     memory: bytes beyond parameters, optimizer state and batch: planned_peak, lower_bound,
     saved_bytes, save_all_bytes, arena, scratch, outputs; measured_peak and eager_peak are None
-    until `measure` is called. flops: of forward, backward, recompute and update.
+    until `measure` is called. flops: of forward, backward, recompute and update. times: seconds of
+    a call, `eager` and `compiled`; empty until `time` is called. clock: what the positions of
+    buffers count, "node" or "kernel".
     """
 
     name: str
@@ -132,8 +143,13 @@ class Record:
     memory: dict[str, int | None] = field(default_factory=dict)
     flops: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+    clock: str = "node"
     recompiled_because: str | None = None
     measurer: Callable[..., Mapping[str, int]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    timer: Callable[..., tuple[Mapping[str, float], Sequence[float]]] | None = field(
         default=None, repr=False, compare=False
     )
 
@@ -174,11 +190,18 @@ class Record:
         read from JSON).
         """
         if self.measurer is None:
-            raise RuntimeError(
-                "this record is not attached to a compiled function; take it from "
-                "`compiled.explain(...)` or `compiled.records`, in the process that compiled"
-            )
+            raise RuntimeError(UNATTACHED)
         self.memory.update(self.measurer(*args))
+        return self
+
+    def time(self, *args: Any) -> Record:
+        """Fill `times`, and the `seconds` of every kernel, by some runs on `args`, on copies of all
+        state. Returns itself. Raises as `measure` does."""
+        if self.timer is None:
+            raise RuntimeError(UNATTACHED)
+        times, kernels = self.timer(*args)
+        self.times.update(times)
+        self.kernels = [replace(k, seconds=s) for k, s in zip(self.kernels, kernels, strict=True)]
         return self
 
     # ---- the life of one value ----
@@ -203,8 +226,33 @@ class Record:
         lines.append(f"  read by: {', '.join([*readers, *given]) or 'nobody'}")
         lines += self._clones(id_)
         lines += [f"  {d}" for d in self.decisions if d.subject == id_]
-        lines += [_where(b, id_) for b in self.buffers if id_ in b.values]
+        within = [k for k in self.kernels if id_ in k.members]
+        lines += [_kernel(k) for k in within]
+        if not within and node is not None:
+            lines += self._inlined(id_)
+        places = [_where(b, id_, self.clock) for b in self.buffers if id_ in b.values]
+        if within and not places:
+            over = [
+                f"written over %{o.of}" for o in last.outputs_of("mutated") if o.value.id == id_
+            ]
+            places = [f"  memory: {over[0] if over else f'never leaves {within[0].name}'}"]
+        lines += places
         return "\n".join(lines)
+
+    def _inlined(self, id_: int) -> list[str]:
+        """Of a value that no kernel makes on its own: the kernels that it is a part of."""
+        program = self.stages[-1].program
+        name_of = {i: k.name for k in self.kernels for i in k.members}
+        found: dict[str, None] = {}
+        todo, seen = [id_], {id_}
+        while todo and id_ in program.values:
+            for reader in (r.id for n in program.users[todo.pop()] for r in n.results):
+                if reader in name_of:
+                    found[name_of[reader]] = None
+                elif reader not in seen:
+                    seen.add(reader)
+                    todo.append(reader)
+        return [f"  kernel: none of its own, a part of {', '.join(found)}"] if found else []
 
     def _clones(self, id_: int) -> list[str]:
         clones = [
@@ -243,7 +291,7 @@ class Record:
         return record
 
 
-_PLAIN = ("name", "backend", "memory", "flops", "seconds", "recompiled_because")
+_PLAIN = "name backend memory flops seconds times clock recompiled_because".split()
 _ROWS: dict[str, Callable[..., Any]] = {
     "decisions": Decision,
     "saved": Saved,
@@ -296,11 +344,23 @@ def _story(node: Node) -> list[str]:
     return lines
 
 
-def _where(buffer: Buffer, id_: int) -> str:
+def _kernel(kernel: Kernel) -> str:
+    others = len(kernel.members) - 1
+    text = f"  kernel: {kernel.name}, {kernel.bytes} bytes, {kernel.flops} FLOPs"
+    text += f", with {others} other value{'s' * (others > 1)}" if others else ""
+    for name, seconds in (
+        ("expected", kernel.expected_seconds),
+        ("measured", kernel.seconds),
+    ):
+        text += "" if seconds is None else f", {name} {_number('seconds', seconds)}"
+    return text
+
+
+def _where(buffer: Buffer, id_: int, clock: str) -> str:
     others = [f"%{v}" for v in buffer.values if v != id_]
     shared = f", shared with {', '.join(others)}" if others else ""
     return (
-        f"  memory: {buffer.space} at {buffer.offset}, {buffer.nbytes} bytes, in use from node "
+        f"  memory: {buffer.space} at {buffer.offset}, {buffer.nbytes} bytes, in use from {clock} "
         f"{buffer.first} to {buffer.last}{shared}"
     )
 

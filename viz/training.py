@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from .plot import curves
-from .report import table
+from .tables import table
 from .units import DASH, bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def show(out: Console, result: Comparison) -> None:
         rows.add_row(f"FLOPs, {name}", count_text(a.flops[name]), count_text(b.flops[name]), "")
     rows.add_row("kernels", _number(a.kernels), _number(b.kernels), "")
     rows.add_row("loss, last step", f"{a.losses[-1]:.5f}", f"{b.losses[-1]:.5f}", "")
-    rows.add_row("test accuracy", _percent(a.accuracy), _percent(b.accuracy), "")
+    rows.add_row(result.accuracy_name, _percent(a.accuracy), _percent(b.accuracy), "")
     out.print(rows)
-    out.print(Text("Loss", style="bold"))
+    out.print(Text(result.loss_name.capitalize(), style="bold"))
     for line in curves({"eager": a.losses, "compiled": b.losses}):
         out.print(line)
     first = min(50, a.steps)

@@ -22,7 +22,8 @@ static double tinyaot_clock(void) {{
 
 
 def python_with_laps(source: str, kernels: Sequence[str]) -> str:
-    """A Python function that calls `lap()` before its first kernel and after each.
+    """A Python function that empties `laps` and calls `lap()` before its first kernel, and calls it
+    again after each.
 
     kernels: the lines of `source` that are one, in order.
     """
@@ -30,7 +31,7 @@ def python_with_laps(source: str, kernels: Sequence[str]) -> str:
     for line in source.splitlines():
         if left and line.strip() == left[0]:
             if len(left) == len(kernels):
-                lines.append("    lap()")
+                lines += ["    laps.clear()", "    lap()"]
             lines += [line, "    lap()"]
             del left[0]
         else:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from tinyaot.record import Buffer, Decision, Kernel
 
 SHARED, ALONE = "shares a loop over tiles", "alone"  # reason codes of regions
 POISON = 0xFF  # every float made of it is a NaN
+SMALL = 64  # bytes of an input or output that is cheaper to copy than to point at
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,12 +324,14 @@ class Executable:
         return found
 
     def kernel_seconds(self) -> list[float]:
-        """What each of `kernels` took in all runs so far, on the thread that took longest, where
-        `clocked`."""
+        """What each of `kernels` took in the run since this was last asked, on the thread that took
+        longest, where `clocked`."""
         shape = self.compiled.threads, max(len(self.compiled.kernels), 1)
         laps = (ctypes.c_double * (shape[0] * shape[1])).in_dll(self.library, "tinyaot_laps")
-        total = np.ctypeslib.as_array(laps).reshape(shape).max(axis=0)
-        return [float(x) for x in total[: len(self.compiled.kernels)]]
+        seconds = np.ctypeslib.as_array(laps).reshape(shape)
+        longest = seconds.max(axis=0)[: len(self.compiled.kernels)].tolist()
+        seconds[:] = 0
+        return [float(x) for x in longest]
 
     @property
     def decisions(self) -> list[Decision]:
@@ -340,8 +344,7 @@ class Executable:
         into), and of the outputs and saved values of a call; `planned_peak` is their sum."""
         sizes = {"outputs": 0, "saved": 0}
         for bound in self.entries.values():
-            for at, _, _ in bound.fresh:
-                output = bound.entry.gives[at]
+            for output in bound.fresh:
                 kind = "saved" if output.role == "saved" else "outputs"
                 sizes[kind] += output.value.type.nbytes
         found = {"arena": self.arena.size, "scratch": self.scratch.size, **sizes}
@@ -367,61 +370,94 @@ class Executable:
 
 
 class _Bound:
-    """An entry point with its pointers."""
+    """An entry point with its pointers. What need not happen at every call happens here: small
+    inputs and outputs have memory of their own, which a call copies from and to, and the other
+    inputs are bound again only when one is another array."""
 
     def __init__(self, executable: Executable, entry: EntryPoint) -> None:
         self.entry, self.poison = entry, executable.poison
-        forms = entry.plan.graph.forms
         position = {i.value.id: j for j, i in enumerate(entry.program.inputs)}
-        computed = [o for _, o in forms.outputs]
-        self.fresh: list[tuple[int, Any, Any]] = []  # position in `gives`, shape, dtype
-        self.mutated: dict[int, int] = {}  # position in `gives` -> in `takes`
-        self.constant: list[tuple[int, Any, Any]] = []  # outputs of size 0
+        computed = [o for _, o in entry.plan.graph.forms.outputs]
+        n = len(entry.takes)
+        self.pointers = (ctypes.c_void_p * (n + len(entry.gives) + 2))()
+        self.given: list[Any] = [None] * len(entry.gives)  # a call's results, yet to be filled
+        self.mutated: list[tuple[int, int]] = []  # position in `gives`, in `takes`
+        self.small: list[tuple[int, np.ndarray]] = []  # position in `gives`, own memory
+        self.large: list[tuple[int, int, Any, Any]] = []  # position, slot, shape, dtype
+        self.empty: list[tuple[int, Any, Any]] = []
+        self.fresh: list[Output] = []  # those that C writes to memory of their own
+        slot = n
         for j, o in enumerate(entry.gives):
             type_ = o.value.type
+            shape, dtype = type_.shape, type_.dtype.numpy
             if o.role == "mutated" and o.of is not None:
-                self.mutated[j] = position[o.of]
-            elif o in computed:
-                self.fresh.append((j, type_.shape, type_.dtype.numpy))
+                self.mutated.append((j, position[o.of]))
+                continue
+            if o not in computed:
+                self.empty.append((j, shape, dtype))
+                continue
+            self.fresh.append(o)
+            if type_.nbytes <= SMALL:
+                self.small.append((j, self._memory(slot, shape, dtype)))
             else:
-                self.constant.append((j, type_.shape, type_.dtype.numpy))
-        n = len(entry.takes)
-        self.pointers = (ctypes.c_void_p * (n + len(self.fresh) + 2))()
-        self.pointers[n + len(self.fresh)] = executable.arena.ctypes.data
-        self.pointers[n + len(self.fresh) + 1] = executable.scratch.ctypes.data
-        self.bound: list[np.ndarray | None] = [None] * n
+                self.large.append((j, slot, shape, dtype))
+            slot += 1
+        self.pointers[slot] = executable.arena.ctypes.data
+        self.pointers[slot + 1] = executable.scratch.ctypes.data
+        self.written = {at for _, at in self.mutated}
+        self.copied: list[tuple[int, np.ndarray]] = []
+        self.others: list[int] = []
+        for j, v in enumerate(entry.takes):
+            if v.type.nbytes <= SMALL and j not in self.written:
+                self.copied.append((j, self._memory(j, v.type.shape, v.type.dtype.numpy)))
+            else:
+                self.others.append(j)
+        self.bound: list[np.ndarray | None] = [None] * len(self.others)
         self.function = getattr(executable.library, f"tinyaot_{entry.name}")
         self.function.restype, self.function.argtypes = ctypes.c_int, [ctypes.c_void_p]
         self.address = ctypes.addressof(self.pointers)
 
+    def _memory(self, slot: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Memory that one pointer stays bound to."""
+        made = np.zeros(shape, dtype)
+        self.pointers[slot] = made.ctypes.data
+        return made
+
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        pointers, bound = self.pointers, self.bound
-        copies: list[tuple[np.ndarray, np.ndarray]] = []
-        kept: list[np.ndarray] = []
-        for j, array in enumerate(inputs):
-            if bound[j] is array:
-                continue
-            if not array.flags.c_contiguous:
-                dense = np.ascontiguousarray(array)
-                kept.append(dense)
-                if j in self.mutated.values():
-                    copies.append((array, dense))
-                pointers[j], bound[j] = dense.ctypes.data, None
-            else:
-                pointers[j], bound[j] = array.ctypes.data, array
-        n = len(bound)
-        out: list[Any] = [None] * len(self.entry.gives)
-        for k, (j, shape, dtype) in enumerate(self.fresh):
+        for j, memory in self.copied:
+            memory[...] = inputs[j]
+        others = [inputs[j] for j in self.others]
+        dense = [] if all(map(is_, others, self.bound)) else self._bind(others)
+        out = self.given.copy()
+        for j, slot, shape, dtype in self.large:
             out[j] = array = np.empty(shape, dtype)
-            if self.poison:
-                array.reshape(-1).view(np.uint8).fill(POISON)
-            pointers[n + k] = array.ctypes.data
+            self.pointers[slot] = array.ctypes.data
+        if self.poison:
+            for array in (*(memory for _, memory in self.small), *out):
+                if array is not None:
+                    array.reshape(-1).view(np.uint8).fill(POISON)
         if self.function(self.address):
             raise IndexingError("an index is out of range in a compiled step")
-        for original, dense in copies:
-            np.copyto(original, dense)
-        for j, at in self.mutated.items():
+        for at, copy in dense:
+            if self.others[at] in self.written:
+                np.copyto(others[at], copy)
+        for j, memory in self.small:
+            out[j] = memory.copy()
+        for j, at in self.mutated:
             out[j] = inputs[at]
-        for j, shape, dtype in self.constant:
+        for j, shape, dtype in self.empty:
             out[j] = np.zeros(shape, dtype)
         return out
+
+    def _bind(self, others: list[np.ndarray]) -> list[tuple[int, np.ndarray]]:
+        """Point at these arrays. Of those that C cannot use in place: (position, dense copy)."""
+        copies = []
+        for at, (j, array) in enumerate(zip(self.others, others, strict=True)):
+            if self.bound[at] is array:
+                continue
+            self.bound[at] = array
+            if not array.flags.c_contiguous:
+                copies.append((at, np.ascontiguousarray(array)))
+                self.bound[at], array = None, copies[-1][1]
+            self.pointers[j] = array.ctypes.data
+        return copies

@@ -104,7 +104,7 @@ class Executable:
         return [k for entry in self._entries.values() for k in entry.kernels]
 
     def kernel_seconds(self) -> list[float]:
-        """What each of `kernels` took in the last run of its entry, where `clocked`."""
+        """What each of `kernels` took in the run since this was last asked, where `clocked`."""
         return [b - a for e in self._entries.values() for a, b in pairwise(e.laps)]
 
     def source(self, entry: str) -> str:
@@ -182,7 +182,7 @@ class _Entry:
         text = self.source
         if executable.clocked:
             text = python_with_laps(text, [k.source for k in self.kernels])
-            self.globals["lap"] = lambda: self.laps.append(time.perf_counter())
+            self.globals |= {"laps": self.laps, "lap": self._lap}
         exec(compile(text, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
         self.function: Callable[..., list[np.ndarray]] = self.globals[name]
 
@@ -345,12 +345,14 @@ class _Entry:
                 arguments.append(array)
             elif fixed[value.id] is not array:
                 self._rebind(value, array)
-        self.laps.clear()
         result = self.function(*arguments)
         for original, array in originals:
             np.copyto(original, array)
             result = [original if r is array else r for r in result]
         return result
+
+    def _lap(self) -> None:
+        self.laps.append(time.perf_counter())
 
     def _rebind(self, value: Value, array: np.ndarray) -> None:
         self.fixed[value.id] = self.globals[f"v{value.id}"] = array

@@ -35,7 +35,7 @@ class Attention(ta.nn.Module):
         qkv = self.qkv(x).reshape(n, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         dropout = DROPOUT if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+        y: Any = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(n, length, width))
 
 

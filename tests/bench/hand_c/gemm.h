@@ -4,15 +4,14 @@
 #ifndef GEMM_H
 #define GEMM_H
 #include <string.h>
-#ifndef MR
+#ifdef __AVX512F__
 #define MR 8
-#endif
-#ifndef VL
 #define VL 16
+#else /* vectors wider than the machine's are taken apart, at a hundredth of the speed */
+#define MR 6
+#define VL 8
 #endif
-#ifndef NV
 #define NV 2
-#endif
 #define NR (NV * VL)
 #define KC 384
 #define MC (96 / MR * MR)

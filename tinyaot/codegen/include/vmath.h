@@ -10,10 +10,10 @@
 
 static inline float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 static inline int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
-static inline float power_of_2(int32_t n) { return from_bits((n + 127) << 23); }
 
-/* exp(x) for x = n log 2 + r, without the factor 2^n; n + 1.5 * 2^23 in *shifted, whose low bits
-   count in units of n. */
+/* exp(x) = 2^n p for x = n log 2 + r: returns p, and n + bias in *shifted. A bias of 1.5 * 2^23 + b
+   rounds n to an integer, and leaves n + b in the low bits of *shifted. */
+#define ROUND 12582912.0f
 static inline float exp_part(float x, float bias, float *shifted) {
   *shifted = fmaf(x, 1.44269504088896341f, bias);
   float n = *shifted - bias, r = fmaf(n, -0.693145751953125f, x);
@@ -27,18 +27,14 @@ static inline float exp_part(float x, float bias, float *shifted) {
   return fmaf(p * r, r, r) + 1.0f;
 }
 
+/* 2^n in two factors, 2^(n - 1) and 2, since 2^128 is too large; where 2^n may be subnormal,
+   2^(n + 63) and 2^-63 * 2. */
 static inline float exp_f32(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
-  float shifted, p = exp_part(x, 12582912.0f, &shifted);
-  int32_t n = to_bits(shifted) - 0x4b400000, half = n >> 1;
-  return p * power_of_2(half) * power_of_2(n - half); /* 2^n alone may overflow, or be subnormal */
-}
-
-/* The same for |x| < 87. */
-static inline float exp_inside(float x) {
-  float shifted, p = exp_part(x, 12582912.0f + 127.0f, &shifted);
-  return p * from_bits(to_bits(shifted) << 23);
+  float shifted, p = exp_part(x, ROUND + 126.0f, &shifted);
+  int32_t up = x < -86.0f ? 64 << 23 : 0;
+  return p * from_bits((int32_t)((uint32_t)to_bits(shifted) << 23) + up) * from_bits((128 << 23) - up);
 }
 
 static inline float log_f32(float x) {
@@ -67,42 +63,46 @@ static inline float log_f32(float x) {
   return x != x ? x : r;
 }
 
-/* Near 0 a polynomial; beyond, 1 - 2 / (exp(2x) + 1). */
+/* Odd functions as x P(x^2) / Q(x^2), minimax in the relative error up to where they round to 1. */
 static inline float tanh_f32(float x) {
-  float a = fabsf(x), q = x * x;
-  float p = -5.70498872745e-3f;
-  p = fmaf(p, q, 2.06390887954e-2f);
-  p = fmaf(p, q, -5.37397155531e-2f);
-  p = fmaf(p, q, 1.33314422036e-1f);
-  p = fmaf(p, q, -3.33332819422e-1f);
-  float c = a > 10.0f ? 10.0f : a; /* where tanh rounds to 1 */
-  float small = fmaf(p * q, a, a), large = 1.0f - 2.0f / (exp_inside(2.0f * c) + 1.0f);
-  return copysignf(a < 0.625f ? small : large, x);
+  x = x < -9.0109f ? -9.0109f : x;
+  x = x > 9.0109f ? 9.0109f : x;
+  float q = x * x, a = 1.3335333e-08f, b = 7.7686656e-07f;
+  a = fmaf(a, q, 2.059519e-05f);
+  a = fmaf(a, q, 3.4947454e-03f);
+  a = fmaf(a, q, 1.3380316e-01f);
+  a = fmaf(a, q, 1.0f);
+  b = fmaf(b, q, 3.2842558e-04f);
+  b = fmaf(b, q, 2.5873777e-02f);
+  b = fmaf(b, q, 4.6713632e-01f);
+  b = fmaf(b, q, 1.0f);
+  return x * a / b;
 }
 
-static inline float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
-
-/* Near 0: x + x P(x^2), with P a minimax fit of erf(x) / x - 1. Beyond: 1 - exp(Q(|x|)), with Q one
-   of log(erfc(x)); from 4 on the result rounds to 1. */
 static inline float erf_f32(float x) {
-  float a = fabsf(x), q = x * x;
-  float p = -6.0133933e-4f;
-  p = fmaf(p, q, 4.9980008e-3f);
-  p = fmaf(p, q, -2.6770232e-2f);
-  p = fmaf(p, q, 1.1281927e-1f);
-  p = fmaf(p, q, -3.7612507e-1f);
-  p = fmaf(p, q, 1.2837915e-1f);
-  float small = fmaf(p, x, x);
-  float c = a > 4.0f ? 4.0f : a;
-  float r = 1.9473462e-4f;
-  r = fmaf(r, c, -3.0316017e-3f);
-  r = fmaf(r, c, 2.2181403e-2f);
-  r = fmaf(r, c, -1.0383891e-1f);
-  r = fmaf(r, c, -6.3728577e-1f);
-  r = fmaf(r, c, -1.1276155f);
-  r = fmaf(r, c, -2.0991352e-4f);
-  float large = copysignf(1.0f - exp_inside(r), x);
-  return a > 0.921875f ? large : small;
+  x = x < -3.925f ? -3.925f : x;
+  x = x > 3.925f ? 3.925f : x;
+  float q = x * x, a = 2.0460159e-06f, b = 3.8047747e-05f;
+  a = fmaf(a, q, 2.8484527e-04f);
+  a = fmaf(a, q, 3.7726231e-03f);
+  a = fmaf(a, q, 5.2769527e-02f);
+  a = fmaf(a, q, 1.9059543e-01f);
+  a = fmaf(a, q, 1.1283791f);
+  b = fmaf(b, q, 1.1638756e-03f);
+  b = fmaf(b, q, 1.4983345e-02f);
+  b = fmaf(b, q, 1.1418342e-01f);
+  b = fmaf(b, q, 5.022435e-01f);
+  b = fmaf(b, q, 1.0f);
+  return x * a / b;
+}
+
+/* 1 / (1 + exp(-x)), without the care that exp takes for subnormal results. */
+static inline float sigmoid_f32(float x) {
+  float c = x > 87.0f ? 87.0f : x; /* 2^n p stays normal, and finite: n may be 128 */
+  c = c < -88.7228f ? -88.7228f : c;
+  float shifted, p = exp_part(-c, ROUND, &shifted);
+  float e = from_bits(to_bits(p) + (int32_t)((uint32_t)to_bits(shifted) << 23));
+  return x < -88.7228f ? 0.0f : 1.0f / (1.0f + e);
 }
 
 /* sin and cos: x = n pi/2 + r in double, exact enough up to |x| = 2^30; libm beyond. The quadrant n

@@ -1,0 +1,64 @@
+"""Seconds of one call, eager and compiled, and of each kernel of the compiled one.
+
+Neither look leaves a trace, as in `measure`. The compiled program is timed on arrays that are bound
+already, so without guards; its kernels in runs of their own, since a clock between them costs time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tinyaot.backends import load_backend
+from tinyaot.backends.measure import run_whole
+from tinyaot.measure import all_inputs, run_eager
+from tinyaot.specialization import Bound, Specialization
+
+RUNS = 5  # timed, after one that is not; the median counts
+
+
+class Stopwatch:
+    """Context manager: `seconds` is how long it was open."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self.began = time.perf_counter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.seconds = time.perf_counter() - self.began
+
+
+def time_call(
+    fn: Callable[..., Any],
+    found: Specialization,
+    bound: Bound,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[dict[str, float], list[float]]:
+    """Median seconds of `eager` and `compiled` calls of `fn(*args, **kwargs)`, and those of each
+    kernel in the record's order. A function of tensors is followed by its backward."""
+    program = found.record.stages[-1].program
+    _, backend = load_backend(found.record.backend)
+    arrays = all_inputs(program, found.peek(bound))
+    given = {i.value.id: a.copy() for i, a in zip(program.inputs, arrays, strict=True)}
+
+    def compiled(executable: Any) -> float:
+        with Stopwatch() as watch:
+            run_whole(executable, given)
+        return watch.seconds
+
+    plain, clocked = (backend.Executable(program, poison=False, clocked=c) for c in (False, True))
+    whole, kernels = [], []
+    for _ in range(RUNS + 1):
+        whole.append(compiled(plain))
+        compiled(clocked)
+        kernels.append(clocked.kernel_seconds())
+    eager = [
+        run_eager(fn, found, bound, args, kwargs, Stopwatch()).seconds for _ in range(RUNS + 1)
+    ]
+    times = {"eager": statistics.median(eager[1:]), "compiled": statistics.median(whole[1:])}
+    return times, [statistics.median(runs) for runs in zip(*kernels[1:], strict=True)]
