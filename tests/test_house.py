@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,11 @@ def test_the_core_does_not_import_the_pictures() -> None:
     for module, names in GRAPH.items():
         if module not in allowed:
             assert not any(n.startswith("tinyaot.viz") for n in names), module
+
+
+def test_any_module_may_be_imported_first() -> None:
+    """Though `ta.compile`, `trace`, `verify` and `interpret` are functions of modules' names."""
+    for module in sorted(m for m in GRAPH if m.count(".") == 1 and not m.endswith("__main__")):
+        code = f"import {module}; import tinyaot as ta; assert callable(ta.compile), ta.trace"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, f"{module}: {done.stderr}"

@@ -142,6 +142,12 @@ def captured_tensor_rebound() -> Case:
 
 
 @case
+def captured_tensor_stops_requiring_grad() -> Case:
+    w = ta.ones(4, requires_grad=True)
+    return lambda x: x * w, lambda: w.requires_grad_(False)
+
+
+@case
 def one_of_two_places_rebound() -> Case:
     w = ta.ones(4)
     box = types.SimpleNamespace(a=w, b=w)
@@ -521,6 +527,20 @@ def test_gradients_are_not_kept_and_say_so() -> None:
         _ = net.weight.grad
     build(step, keep_grads=True)(ta.tensor(X))
     np.testing.assert_allclose(net.weight.grad.numpy(), np.tile(X.sum(0), (3, 1)), rtol=1e-6)
+
+
+def test_gradients_add_up_over_calls() -> None:
+    w = ta.ones(2, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        loss = (w * x).sum()
+        loss.backward()
+        return loss
+
+    g = build(f, keep_grads=True)
+    for call in (1.0, 2.0, 3.0):
+        g(ta.tensor([1.0, 10.0]))
+        assert w.grad.tolist() == [call, 10 * call]
 
 
 def test_recompiling_again_and_again_says_so_once() -> None:

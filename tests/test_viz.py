@@ -325,7 +325,7 @@ def test_values_say_what_became_of_them(source: str) -> None:
 def test_a_report_has_every_part(source: str) -> None:
     text = printed(a_record(source))
     for words in ("Stages of step, for the backend numpy", "Memory over the step", "FLOPs of a",
-                  "Saved from forward to backward: 32 B", "chosen", "beaten by another"):  # fmt: skip
+                  "Saved from forward to backward: 32", "chosen", "beaten by another"):  # fmt: skip
         assert words in text
     assert "One call, measured" not in text  # nothing was
     record = a_record(source)

@@ -86,9 +86,8 @@ class _Package(types.ModuleType):
     """Keeps `tinyaot.compile` the function when the module of that name is imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, types.ModuleType) and _LATER.get(name):
-            value = __getattr__(name)
-        super().__setattr__(name, value)
+        if not (isinstance(value, types.ModuleType) and _LATER.get(name)):
+            super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Package

@@ -11,7 +11,8 @@ value that waits for the backward is written once and read once. `Rates.saved` i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tinyaot.ir import Node, Phase, Program
 from tinyaot.ops.core import TABLE, Primitive
@@ -28,6 +29,7 @@ class Rates:
     origin: str  # where these figures come from
     saved: float = 0.0  # seconds for each byte kept for the backward; 0: nodes pay for bytes
     inline: float = 0.0  # seconds an element: cheaper maps are made anew by every loop, not kept
+    ops: Mapping[str, float] = field(default_factory=dict)  # ns an element, where not `weight`
 
 
 TWO_CORES = Rates(
@@ -36,7 +38,26 @@ TWO_CORES = Rates(
     bandwidth=40e9,
     node=1e-6,
     origin="measured on two cores of an AMD Zen 5 server, 2026: OpenBLAS on 1024^3 with two "
-    "threads, elementwise loops and copies with one (NumPy has no threads for them)",
+    "threads, elementwise loops and copies with one (NumPy has no threads for them). What NumPy "
+    "and SciPy take longer for than vector code: on an AMD Zen 3 core, 20,000 float32",
+    ops={
+        "atan2": 24.0,
+        "erf": 13.0,
+        "exp": 2.2,
+        "expm1": 17.0,
+        "floordiv": 18.0,
+        "log": 2.4,
+        "log1p": 18.0,
+        "pow": 6.0,
+        "random_bits": 20.0,
+        "remainder": 8.0,
+        "sigmoid": 3.0,
+        "sin": 2.6,
+        "cos": 2.6,
+        "tan": 20.0,
+        "tanh": 3.5,
+        "where": 3.7,
+    },
 )
 
 
@@ -78,7 +99,8 @@ def node_cost(node: Node, rates: Rates = TWO_CORES, *, copies: bool = False) -> 
     if primitive.kind == "dot":
         arithmetic = flops / rates.product
     else:
-        arithmetic = _elements(primitive, node) * primitive.weight * 1e-9 / rates.element
+        weight = rates.ops.get(node.op, primitive.weight)
+        arithmetic = _elements(primitive, node) * weight * 1e-9 / rates.element
     return Cost(flops, moved, rates.node + max(arithmetic, moved / rates.bandwidth))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyaot.codegen.addresses import Addresses, extent_text
+from tinyaot.codegen.flatten import flatten
 from tinyaot.codegen.loops import (
     Buffer,
     Combine,
@@ -89,8 +90,14 @@ class _Lowering(Reader):
             inside += stage.after
         for a in reversed(self.rows):
             loop = Loop(self.names[a], self.extent(a), tuple(inside))
-            inside = [*self.pre[self.depth[a]], loop]
-        return inside
+            inside = [*self.pre[self.depth[a]], flatten(loop)]
+        return [self.of_any_size(s) if isinstance(s, Loop) else s for s in inside]
+
+    def of_any_size(self, loop: Loop) -> Loop:
+        """One loop alone gets its extent as an argument: the kernel serves every size."""
+        if not isinstance(loop.extent, int) or any(isinstance(s, Loop) for s in loop.body):
+            return loop
+        return replace(loop, extent=self.param(str(loop.extent), None))
 
     def extent(self, a: Atom) -> int | str:
         text = extent_text(self.region, a)
