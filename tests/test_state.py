@@ -472,6 +472,21 @@ def test_the_learning_rate_is_an_input() -> None:
     assert len(compiled.records) == 1
 
 
+def test_each_group_has_a_learning_rate_of_its_own() -> None:
+    a, b = (nn.Parameter(ta.ones(1)) for _ in "ab")
+    opt = ta.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.25)
+
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        loss = (a * x + b * x).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    build(step)(ta.ones(1))
+    assert (a.item(), b.item()) == (0.75, 0.5)
+
+
 def test_a_new_argument_shape_or_dtype_compiles_again() -> None:
     g = build(lambda x: x * 2)
     for x in (ta.ones(2), ta.ones(3), ta.ones(3, dtype=ta.float64), ta.ones(2, 3).T, ta.ones(2)):
