@@ -28,7 +28,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
     ("builder", "text", "random", "cost", "memory"),
     ("verify", "verify_plan", "record", "tensor"),
     ("tape", "recorder", "passes", "codegen"),
-    ("eager", "overlap", "tree"),
+    ("eager", "overlap", "tree", "again"),
     ("functions", "derivatives", "device", "gradcheck", "interpret", "backends"),
     ("functional",),
     ("nn", "optim", "io", "datasets"),

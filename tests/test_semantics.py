@@ -685,3 +685,25 @@ def test_a_hidden_write_leaves_the_history_of_an_argument(compiled):
     assert x.grad_fn is node and out.tolist() == [12, 24]
     (out.sum() + x.sum()).backward()
     assert leaf.grad.tolist() == [4, 4]
+
+
+def test_a_gradient_that_is_constant_does_not_require_grad():
+    def f(x, y):
+        (a,) = ta.grad((ta.floor(x) * y).sum(), x, create_graph=True)
+        (b,) = ta.grad((x * y).sum(), x, create_graph=True)
+        (c,) = ta.grad((x * 2 + y).sum(), x, create_graph=True)
+        return a, b, c
+
+    ran = check(f, f32(1.5, 2.5), f32(3, 4))
+    assert ran.flags == [False, True, False]
+    gradients(ran, None, [2, 2])  # b is y: a constant to x
+
+
+def test_gradients_given_away_have_bytes_of_their_own():
+    def f(x, y):
+        a, b = ta.grad((x + y).mean(), [x, y])
+        a += 1
+        return a, b
+
+    ran = check(f, f32(1, 2), f32(3, 4))
+    values(ran, [1.5, 1.5], [0.5, 0.5])

@@ -181,13 +181,16 @@ class EagerEngine(Recorder):
                 with no_grad():
                     self.write(have, ops.add(have, cotangent))
             return
-        # A cotangent may be shared (both operands of an add get the same one), or be a view of
-        # another: each `.grad` needs bytes of its own, in C order.
+        leaf._grad = self._own(cotangent, taken)
+
+    def _own(self, cotangent: Tensor, taken: set[int]) -> Tensor:
+        """A cotangent may be shared (both operands of an add get the same one), or be a view of
+        another: each gradient that is given away gets bytes of its own, in C order."""
         token = id(cotangent._history.get_storage())
         if token in taken or cotangent._chain or not cotangent.is_contiguous():
             cotangent = ops.copy(cotangent)
         taken.add(token)
-        leaf._grad = cotangent
+        return cotangent
 
     def grad(
         self,
@@ -206,10 +209,11 @@ class EagerEngine(Recorder):
         only, _ = nodes_between([e for e, _ in roots], targets)
         found: dict[Any, Tensor] = {}
         keys = {_key(t) for t in targets}
+        taken = {id(seed._history.get_storage()) for _, seed in roots}
 
         def deliver(edge: Edge, cotangent: Tensor) -> None:
             if _key(edge) in keys:
-                found[_key(edge)] = cotangent
+                found[_key(edge)] = self._own(cotangent, taken)
 
         with quiet(), enable_grad() if create_graph else no_grad():
             walk(roots, deliver, retain_graph, create_graph, only)

@@ -84,7 +84,7 @@ class Recorder:
         if not found or not out.dtype.is_floating:
             return
         scalar = TensorType(out.dtype, ())  # scalars are operands, too
-        reads, reads_result = rule_reads(
+        reads = rule_reads(
             primitive,
             tuple([e is not None for e in edges]),
             lambda: ([x.type if isinstance(x, Tensor) else scalar for x in operands], out.type),
@@ -94,16 +94,16 @@ class Recorder:
         for i, x in enumerate(operands):
             if not isinstance(x, Tensor):
                 saved.append(x)
-            elif i in reads:
+            elif i in reads.operands:
                 saved.append(self.save(x, self.edge(x)))
             else:
                 saved.append(Unread(x._data.shape, x._data.dtype))
         result: Any
-        if reads_result:
+        if reads.result:
             result = self.save(out, None)
         else:
             result = Unread(out._data.shape, out._data.dtype)
-        saves = reads_result or bool(reads)
+        saves = reads.result or bool(reads.operands)
         node = PrimitiveNode(primitive, attrs, edges, saved, result, saves)
         history = out._history
         history.edge = (node, 0)

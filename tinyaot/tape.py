@@ -15,7 +15,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -118,7 +118,14 @@ class Unread:
         return len(self.shape)
 
 
-Reads = tuple[tuple[int, ...], bool]
+class Reads(NamedTuple):
+    """Which operands rules read, and whether they read the result, and the cotangent."""
+
+    operands: tuple[int, ...]
+    result: bool
+    cotangent: bool
+
+
 _reads: dict[tuple[Primitive, Any, tuple[bool, ...]], Reads] = {}
 
 
@@ -128,7 +135,7 @@ def rule_reads(
     types: Callable[[], tuple[Sequence[TensorType], TensorType]],
     attrs: dict[str, Any],
 ) -> Reads:
-    """Which operands, and whether the result, the rules of the needed operands read.
+    """What the rules of the needed operands read.
 
     Found by writing the rules as IR once, for operands and a result of the given `types`, and
     looking at what the live nodes use; a property of the primitive (and the mode of a scatter)
@@ -151,7 +158,8 @@ def rule_reads(
                 roots.append(contribution.value)
     used = {v.id for n in live_nodes(builder.nodes, roots) for v in n.inputs}
     used |= {v.id for v in roots}
-    found = tuple(i for i in range(len(operands)) if i in used), y.value.id in used
+    read = tuple(i for i in range(len(operands)) if i in used)
+    found = Reads(read, y.value.id in used, g.value.id in used)
     _reads[key] = found
     return found
 

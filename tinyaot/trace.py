@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot import ops, random
+from tinyaot.again import gradient_edges
 from tinyaot.builder import Builder
 from tinyaot.errors import DTypeError, GradError, TraceError
 from tinyaot.ir import Input, InputRole, Value
@@ -312,13 +313,14 @@ class TraceEngine(Recorder):
                 "backward() inside a compiled function reaches an argument that was computed "
                 "outside it; compute it inside, detach() it, or call backward() outside"
             )
-        self._use(nodes, retain_graph)
         for node in nodes:
             for ref in (node.retained or {}).values():
                 kept = ref()
                 if kept is not None:
                     targets.append(kept)
-        found = self._emit_grad([tensor], [gradient], targets, [edge], create_graph)
+        again = self._again([edge], [gradient], targets, create_graph)
+        self._use(nodes, retain_graph)
+        found = self._emit_grad([tensor], [gradient], targets, again)
         for target, total in zip(targets, found, strict=True):
             have = self.get_grad(target)
             if have is None:
@@ -346,10 +348,25 @@ class TraceEngine(Recorder):
         edges = [self.start(y, c, "grad") for y, c in zip(outputs, cotangents, strict=True)]
         targets = [self.edge(x) for x in inputs]
         only, reached = nodes_between(edges, targets)
-        self._use([n for n in reachable(edges)[1] if n.seq in only[0]], retain_graph)
         wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
-        found = iter(self._emit_grad(outputs, cotangents, wrt, edges, create_graph))
+        again = self._again(edges, cotangents, wrt, create_graph)
+        self._use([n for n in reachable(edges)[1] if n.seq in only[0]], retain_graph)
+        found = iter(self._emit_grad(outputs, cotangents, wrt, again))
         return [next(found) if hit else None for hit in reached]
+
+    def _again(
+        self,
+        edges: Sequence[Edge],
+        cotangents: Sequence[Tensor | None],
+        wrt: Sequence[Tensor],
+        create_graph: bool,
+    ) -> list[list[Edge]]:
+        """What each gradient depends on, if it shall be differentiable again."""
+        if not create_graph:
+            return [[] for _ in wrt]
+        given = [None if c is None else self.edge(c) for c in cotangents]
+        roots = list(zip(edges, given, strict=True))
+        return gradient_edges(roots, [self.edge(x) for x in wrt])
 
     def _need_bases(self) -> None:
         """A gradient by an input has to include what flows through views of it, which then have to
@@ -377,8 +394,7 @@ class TraceEngine(Recorder):
         outputs: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
         wrt: Sequence[Tensor],
-        edges: Sequence[Edge],
-        create_graph: bool,
+        again: Sequence[list[Edge]],
     ) -> list[Tensor]:
         if not wrt:
             return []
@@ -396,14 +412,11 @@ class TraceEngine(Recorder):
         attrs = {"outputs": len(outputs), "cotangents": explicit, "wrt": len(wrt)}
         node = self.builder.emit("grad", values, [x.type for x in wrt], attrs)
         results = [self._tensor(r, contiguous(r.type.shape), Root()) for r in node.results]
-        if create_graph:
-            more = [self.edge(c) for c in given if c is not None]
-            tape = GradNode([*edges, *more], outputs=len(results))
-            for index, result in enumerate(results):
-                result._history.edge = (tape, index)
+        for result, depends in zip(results, again, strict=True):
+            if depends:
+                result._history.edge = (GradNode(depends), 0)
                 result._history.requires_grad = True
-        else:
-            for result in results:  # constants to later derivatives
+            else:  # a constant to later derivatives
                 data: Traced = result._data
                 data.value = self.builder.emit("detach", (data.value,), (data.value.type,)).result
         return results

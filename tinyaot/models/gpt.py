@@ -109,7 +109,7 @@ def gpt(seed: int = 0) -> Training:
         step,
         batch,
         accuracy,
-        steps=250,
+        steps=200,
         loss_name="loss, nats per character",
         accuracy_name="next character right, held-out text",
     )

@@ -11,30 +11,40 @@
 static inline float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 static inline int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 
-/* exp(x) = 2^n p for x = n log 2 + r: returns p, and n + bias in *shifted. A bias of 1.5 * 2^23 + b
-   rounds n to an integer, and leaves n + b in the low bits of *shifted. */
+/* exp(x) = 2^n (1 + p) for x = n log 2 + r: returns p, and n + bias in *shifted. A bias of
+   1.5 * 2^23 + b rounds n to an integer, and leaves n + b in the low bits of *shifted. Estrin's
+   scheme: half as deep as Horner's, and a loop waits for the depth. */
 #define ROUND 12582912.0f
 static inline float exp_part(float x, float bias, float *shifted) {
   *shifted = fmaf(x, 1.44269504088896341f, bias);
   float n = *shifted - bias, r = fmaf(n, -0.693145751953125f, x);
   r = fmaf(n, -1.42860682030941723212e-6f, r);
-  float p = 1.9875691500e-4f;
-  p = fmaf(p, r, 1.3981999507e-3f);
-  p = fmaf(p, r, 8.3334519073e-3f);
-  p = fmaf(p, r, 4.1665795894e-2f);
-  p = fmaf(p, r, 1.6666665459e-1f);
-  p = fmaf(p, r, 5.0000001201e-1f);
-  return fmaf(p * r, r, r) + 1.0f;
+  float s = r * r;
+  float low = fmaf(1.6666665459e-1f, r, 5.0000001201e-1f);
+  float middle = fmaf(8.3334519073e-3f, r, 4.1665795894e-2f);
+  float high = fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
+  return fmaf(fmaf(fmaf(high, s, middle), s, low), s, r);
+}
+
+/* The bits of 2^n, from n + 127 in the low bits of a float. */
+static inline float power_of_2(float shifted, int32_t up) {
+  return from_bits((int32_t)((uint32_t)to_bits(shifted) << 23) + up);
 }
 
 /* 2^n in two factors, 2^(n - 1) and 2, since 2^128 is too large; where 2^n may be subnormal,
-   2^(n + 63) and 2^-63 * 2. */
+   2^(n + 63) and 2^-63. */
 static inline float exp_f32(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   float shifted, p = exp_part(x, ROUND + 126.0f, &shifted);
   int32_t up = x < -86.0f ? 64 << 23 : 0;
-  return p * from_bits((int32_t)((uint32_t)to_bits(shifted) << 23) + up) * from_bits((128 << 23) - up);
+  return (1.0f + p) * power_of_2(shifted, up) * from_bits((128 << 23) - up);
+}
+
+/* exp(x) - 1 for -87 < x <= 0, without cancellation. */
+static inline float expm1_inside(float x) {
+  float shifted, p = exp_part(x, ROUND + 127.0f, &shifted), t = power_of_2(shifted, 0);
+  return fmaf(t, p, t - 1.0f);
 }
 
 static inline float log_f32(float x) {
@@ -63,45 +73,35 @@ static inline float log_f32(float x) {
   return x != x ? x : r;
 }
 
-/* Odd functions as x P(x^2) / Q(x^2), minimax in the relative error up to where they round to 1. */
+/* With e = exp(-2|x|) - 1: -e / (2 + e). From 10 on it rounds to 1. */
 static inline float tanh_f32(float x) {
-  x = x < -9.0109f ? -9.0109f : x;
-  x = x > 9.0109f ? 9.0109f : x;
-  float q = x * x, a = 1.3335333e-08f, b = 7.7686656e-07f;
-  a = fmaf(a, q, 2.059519e-05f);
-  a = fmaf(a, q, 3.4947454e-03f);
-  a = fmaf(a, q, 1.3380316e-01f);
-  a = fmaf(a, q, 1.0f);
-  b = fmaf(b, q, 3.2842558e-04f);
-  b = fmaf(b, q, 2.5873777e-02f);
-  b = fmaf(b, q, 4.6713632e-01f);
-  b = fmaf(b, q, 1.0f);
-  return x * a / b;
+  float a = fabsf(x);
+  a = a > 10.0f ? 10.0f : a;
+  float e = expm1_inside(-2.0f * a);
+  return copysignf(e / (2.0f + e), x);
 }
 
+/* 1 - exp(log(erfc(|x|))), with |x| times a minimax polynomial for the logarithm. From 4 on it
+   rounds to 1. */
 static inline float erf_f32(float x) {
-  x = x < -3.925f ? -3.925f : x;
-  x = x > 3.925f ? 3.925f : x;
-  float q = x * x, a = 2.0460159e-06f, b = 3.8047747e-05f;
-  a = fmaf(a, q, 2.8484527e-04f);
-  a = fmaf(a, q, 3.7726231e-03f);
-  a = fmaf(a, q, 5.2769527e-02f);
-  a = fmaf(a, q, 1.9059543e-01f);
-  a = fmaf(a, q, 1.1283791f);
-  b = fmaf(b, q, 1.1638756e-03f);
-  b = fmaf(b, q, 1.4983345e-02f);
-  b = fmaf(b, q, 1.1418342e-01f);
-  b = fmaf(b, q, 5.022435e-01f);
-  b = fmaf(b, q, 1.0f);
-  return x * a / b;
+  float a = fabsf(x);
+  a = a > 4.0f ? 4.0f : a;
+  float s = a * a, t = s * s;
+  float p = fmaf(-6.36619389e-1f, a, -1.12837923f);
+  float q = fmaf(1.91530641e-2f, a, -1.02777831e-1f);
+  float u = fmaf(-1.66702888e-3f, a, 1.6039738e-4f);
+  float v = fmaf(-1.17641459e-4f, a, 6.32837589e-4f);
+  v = fmaf(9.25628319e-6f, s, v);
+  p = fmaf(fmaf(v, s, u), t, fmaf(q, s, p));
+  return copysignf(expm1_inside(p * a), x);
 }
 
 /* 1 / (1 + exp(-x)), without the care that exp takes for subnormal results. */
 static inline float sigmoid_f32(float x) {
-  float c = x > 87.0f ? 87.0f : x; /* 2^n p stays normal, and finite: n may be 128 */
-  c = c < -88.7228f ? -88.7228f : c;
-  float shifted, p = exp_part(-c, ROUND, &shifted);
-  float e = from_bits(to_bits(p) + (int32_t)((uint32_t)to_bits(shifted) << 23));
+  float c = x > 87.0f ? 87.0f : x;
+  c = c < -88.7228f ? -88.7228f : c; /* exp(-c) stays finite: n may be 128, with 1 + p < 1 */
+  float shifted, p = 1.0f + exp_part(-c, ROUND, &shifted);
+  float e = power_of_2(shifted, to_bits(p));
   return x < -88.7228f ? 0.0f : 1.0f / (1.0f + e);
 }
 
