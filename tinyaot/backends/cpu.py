@@ -25,6 +25,7 @@ import numpy as np
 from tinyaot.backends.clock import c_with_laps
 from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
 from tinyaot.codegen.c import Emitter
+from tinyaot.codegen.products import Size
 from tinyaot.cost import Rates
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.ir import Input, Output, Program, Value, live_nodes
@@ -93,6 +94,7 @@ class CompiledC:
     threads: int
     source: str
     entries: dict[str, EntryPoint]
+    products: set[Size] = field(default_factory=set)
     kernels: list[KernelInfo] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -140,7 +142,7 @@ def compile_program(
                 )
             )
             made.decisions += decisions_on(region, made.kernels[-1])
-    made.source = emitter.source()
+    made.source, made.products = emitter.source(), emitter.sizes
     return made
 
 
@@ -242,15 +244,16 @@ def _cache_size(level: int) -> int | None:
 
 
 @cache
-def load_runtime() -> tuple[ctypes.CDLL, int, int]:
-    """The runtime's library, the address of its table, and the bytes that products pack into."""
+def load_runtime() -> tuple[ctypes.CDLL, int]:
+    """The runtime's library, and the address of its table."""
     folder = Path(str(resources.files("tinyaot.codegen") / "include"))
     library = ctypes.CDLL(str(build((folder / "runtime.c").read_text(), FUSED, folder)))
     find = library.tinyaot_runtime
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
     table = find(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    pack = ctypes.c_int64.from_address(table + 4 * ctypes.sizeof(ctypes.c_void_p)).value
-    return library, table, pack
+    library.tinyaot_pack.restype = ctypes.c_int64
+    library.tinyaot_pack.argtypes = [ctypes.c_int64] * 4
+    return library, table
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -281,12 +284,13 @@ class Executable:
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
         self.poison = poison
-        _, table, pack = load_runtime()
+        runtime, table = load_runtime()
+        pack = padded(max((runtime.tinyaot_pack(*size) for size in compiled.products), default=0))
         source, names = compiled.source, [k.name for k in compiled.kernels]
         if clocked:
             source = c_with_laps(source, names, compiled.threads)
         self.library = ctypes.CDLL(str(build(source, EXACT)))
-        self.library.tinyaot_link(ctypes.c_void_p(table))
+        self.library.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes)
         entries = compiled.entries.values()

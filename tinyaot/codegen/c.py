@@ -17,7 +17,7 @@ from tinyaot.codegen.fallback import fallback_lines
 from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.printer import C, Printer, neutral
-from tinyaot.codegen.products import product_lines
+from tinyaot.codegen.products import Size, product_lines
 from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.plan import FusionPlan, tile_text
@@ -61,6 +61,7 @@ class Emitter:
         self.kernels: dict[Kernel, str] = {}
         self.texts: list[str] = []
         self.products: set[str] = set()
+        self.sizes: set[Size] = set()  # of all products that pack
         self.entries: list[str] = []
 
     def source(self) -> str:
@@ -70,7 +71,11 @@ class Emitter:
         if self.products:
             parts.append(_INT_PRODUCT)
             parts += [f"INT_PRODUCT({C.memory[s]}, {s})" for s in sorted(self.products)]
-        parts.append("void tinyaot_link(const struct tinyaot_runtime *runtime) { rt = runtime; }")
+        parts.append(
+            "static int64_t pack_bytes;\n"
+            "void tinyaot_link(const struct tinyaot_runtime *runtime, int64_t pack) {\n"
+            "  rt = runtime, pack_bytes = pack;\n}"
+        )
         return "\n\n".join([*parts, *self.texts, *self.entries]) + "\n"
 
     def entry(self, name: str, plan: FusionPlan) -> Emitted:
@@ -134,7 +139,7 @@ class _Entry:
             f"static void {self.name}_region_{number}(void **b, int me, int *error) {{",
             f"  char *const arena = b[{self.arena}];",
             f"  char *const scratch = (char *)b[{self.arena + 1}]"
-            f" + me * ({per_thread}L + rt->pack_bytes);",
+            f" + me * ({per_thread}L + pack_bytes);",
             f"  char *const pack = scratch + {per_thread}L;",
             "  UNUSED(arena), UNUSED(scratch), UNUSED(pack), UNUSED(error), UNUSED(me);",
         ]
@@ -238,7 +243,7 @@ class _Entry:
         if op.form == "dot":
             if not op.dtype.is_floating:
                 self.emitter.products.add(op.dtype.short)
-            return product_lines(self.g, self.where, region, op, pad)
+            return product_lines(self.g, self.where, region, op, pad, self.emitter.sizes)
         if op.form == "fallback":
             args = [self.where.of(a, region).text for a in self.g.reads[op]]
             out = self.where.own(op, region).text

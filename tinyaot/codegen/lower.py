@@ -82,7 +82,7 @@ class _Lowering(Reader):
                     Loop(
                         self.names[self.inner],
                         self.extent(self.inner),
-                        tuple(stage.body),
+                        (*stage.body, *stage.overwrites),
                         stage.vector,
                         tuple(stage.folds),
                     )
@@ -114,7 +114,8 @@ class _Lowering(Reader):
             if self.is_stored(op):
                 own = self.where.own(op, self.region)
                 array = self.param(own.text, own.dtype)
-                stage.body.append(Store(array, self.index(own.strides), Var(name), op.dtype))
+                store = Store(array, self.index(own.strides), Var(name), op.dtype)
+                (stage.overwrites if op in self.g.overwrites else stage.body).append(store)
             if op in self.kept:
                 assert self.inner is not None
                 index = Index(0, ((1, self.names[self.inner]),))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
+from tinyaot.ops.core import TABLE
+from tinyaot.ops.elementwise import TRANSCENDENTAL
 from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
@@ -18,6 +20,7 @@ from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Nest, Schedule
 from tinyaot.shapes import DType
 
+SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
 
 @dataclass(slots=True)
 class Stage:
@@ -28,6 +31,7 @@ class Stage:
     after: list[Stmt] = field(default_factory=list)
     memo: dict[object, str] = field(default_factory=dict)
     vector: bool = True
+    overwrites: list[Stmt] = field(default_factory=list)  # after all that the body reads
 
 
 class Frame:
@@ -99,6 +103,11 @@ class Frame:
 
     # ---- stages ---------------------------------------------------------------------------------
     def find_stages(self) -> None:
+        """A stage for every op. A chain of slow maps is cut, too: a processor overlaps the
+        iterations of a short loop, and in a long one waits for each."""
+        deep: dict[Op, int] = {}  # the last slow map at or before an op: its stage
+        inner = self.region.extent(self.inner) if self.inner else 0
+        cuts = SHORTEST <= inner <= LONGEST
         for op in self.nest.all:
             after, same = -1, 0
             for access in self.g.reads[op]:
@@ -113,7 +122,20 @@ class Frame:
             elif op.form == "reduce" and self.inner in self.g.red[op]:
                 self.pos[op] = max(same, after + 1)
             else:
-                self.vec[op] = max(same, after + 1)
+                stage = max(same, after + 1)
+                before = max((deep.get(a.root, -1) for a in self.g.reads[op]), default=-1)
+                if op.form == "map" and TABLE[op.name].weight >= TRANSCENDENTAL:
+                    stage += cuts and before == stage
+                    before = stage
+                self.vec[op], deep[op] = stage, before
+        last = max([0, *self.vec.values(), *self.pos.values()])
+        for op in self.nest.all:
+            if op in self.vec and op in self.g.overwrites:
+                self.vec[op] = last
+            elif op in self.vec:
+                self.vec[op] = max(
+                    self.vec[op], *(self.vec.get(a.root, 0) for a in self.g.reads[op])
+                )
 
     def scalar_lines(self, op: Op, atoms: Iterable[Atom]) -> list[Stmt]:
         """Where the definition of a row-level value goes."""

@@ -17,13 +17,18 @@ from tinyaot.passes.fusion.model import gemm_dims
 from tinyaot.passes.fusion.regions import Region
 
 
+Size = tuple[int, int, int, int]  # m, n, k at most, and bytes of an element: what packing takes
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Loops over `outer`, and one dimension of `extent` with a stride in each operand."""
+    """Loops over `outer`, and one dimension of `extent`, at most `bound`, with a stride in each
+    operand."""
 
     outer: list[Atom]
     extent: str
     strides: list[int]
+    bound: int = 1
 
 
 def merge(atoms: Sequence[Atom], operands: Sequence[Pointer], region: Region) -> Merged:
@@ -33,23 +38,26 @@ def merge(atoms: Sequence[Atom], operands: Sequence[Pointer], region: Region) ->
         return Merged([], "1", [1 for _ in operands])
     last = wide.pop()
     strides = [p.strides.get(last, 0) for p in operands]
-    extent = extent_text(region, last)
+    extent, bound = extent_text(region, last), region.extent(last)
     fixed, text = (extent, "") if isinstance(extent, int) else (0, extent)
     while wide and fixed:  # an outer label continues the dimension
         a = wide[-1]
         if any(p.strides.get(a, 0) != s * fixed for p, s in zip(operands, strides)):
             break
         wide.pop()
+        bound *= region.extent(a)
         more = extent_text(region, a)
         if isinstance(more, int):
             fixed *= more
         else:
             fixed, text = 0, f"{more} * {fixed}"
-    return Merged(wide, str(fixed) if fixed else text, strides)
+    return Merged(wide, str(fixed) if fixed else text, strides, bound)
 
 
-def product_lines(g: Graph, where: Addresses, region: Region, op: Op, pad: str) -> list[str]:
-    """C text of a product."""
+def product_lines(
+    g: Graph, where: Addresses, region: Region, op: Op, pad: str, sizes: set[Size]
+) -> list[str]:
+    """C text of a product, whose size is added to `sizes`."""
     a, b = (where.of(access, region) for access in g.reads[op])
     c = where.own(op, region)
     dims = gemm_dims(g, op)
@@ -68,6 +76,10 @@ def product_lines(g: Graph, where: Addresses, region: Region, op: Op, pad: str) 
         pointers.append(p.text + "".join(steps))
     adds = ["1"] if region.kind[op] in ("acc", "own") else [f"i{x.id} > 0" for x in k.outer]
     (am, cm), (bn, cn), (ak, bk) = m.strides, n.strides, k.strides
+    if op.dtype.is_floating:
+        turned = cn != 1 and (cm == 1 or n.extent == "1") and m.extent != "1"  # as gemm.h decides
+        rows, columns = (n.bound, m.bound) if turned else (m.bound, n.bound)
+        sizes.add((rows, columns, k.bound, op.dtype.itemsize))
     call = "rt->gemm_" if op.dtype.is_floating else "gemm_"
     lines.append(
         f"{pad}{'  ' if lines else ''}{call}{op.dtype.short}({m.extent}, {n.extent}, {k.extent}, "

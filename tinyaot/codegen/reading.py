@@ -1,8 +1,9 @@
 """How a nest reads: loads, positions, values of other ops, and computed places.
 
 What does not change in the inner loop is read once, outside the row loops that it does not depend
-on. A vector that a later stage wants again is reloaded if it is stored, recomputed if that is one
-cheap op on stored values, and else kept in a row buffer.
+on. A vector that a later stage wants again is reloaded if it is stored, recomputed if that is a few
+cheap ops on what is at hand, and else kept in a row buffer. Equal expressions of one stage, such as
+a value and its recomputation for the backward, are computed once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tinyaot.passes.fusion.labels import Atom
 from tinyaot.shapes import DType, int32, int64
 
 CHEAP = 0.03  # ns an element: recomputing such a map beats keeping it
+FEW = 4  # cheap maps that may be recomputed for one value
 SMALL_RANGE = 1 << 30  # index ranges below it are counted in 32 bits
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -132,9 +134,11 @@ class Reader(Frame):
                 expr = Load(self.buffers[op], Index(0, ((1, self.names[self.inner]),)))
         else:
             expr = self.expression(op, stage)
-        memo[op] = name = self.fresh()
-        self.stages[stage].body.append(Let(name, op.dtype, expr))
-        return name
+        if expr not in memo:
+            memo[expr] = name = self.fresh()
+            self.stages[stage].body.append(Let(name, op.dtype, expr))
+        memo[op] = memo[expr]
+        return memo[op]
 
     def is_stored(self, op: Op) -> bool:
         """Whether this nest writes op to memory."""
@@ -144,9 +148,22 @@ class Reader(Frame):
         )
 
     def is_cheap(self, op: Op) -> bool:
-        if op.form != "map" or TABLE[op.name].weight > CHEAP:
-            return False
-        return all(a.root not in self.vec or self.is_stored(a.root) for a in self.g.reads[op])
+        """Whether op is a few cheap maps of at most two vectors that are stored or slow to make."""
+        cheap, sources, todo = 0, set[Op](), [op]
+        while todo:
+            x = todo.pop()
+            if x is not op and (self.is_stored(x) or x.form != "map"):
+                sources.add(x)
+            elif x.form == "map" and TABLE[x.name].weight <= CHEAP:
+                cheap += 1
+                todo += [a.root for a in self.g.reads[x] if a.root in self.vec]
+            elif x is op:
+                return False
+            else:
+                sources.add(x)
+            if cheap > FEW or len(sources) > 2:
+                return False
+        return True
 
     def expression(self, op: Op, stage: int | None) -> Expr:
         """The scalar expression of a map, random bits or a gather."""

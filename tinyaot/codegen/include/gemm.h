@@ -72,12 +72,18 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
   }
 }
 
+/* Bytes that a product of this size packs into (m and n as they are after a transposition). */
+static int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k) {
+  int64_t mc = m < MC ? m : MC, nc = n < NC ? n : NC, kc = k < KC ? k : KC;
+  return (int64_t)sizeof(T) * kc * (UP(nc, NR) + UP(mc, MR));
+}
+
 void NAME TINYAOT_GEMM(T) {
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
   }
-  T *pb = (T *)pack, *pa = pb + KC * UP(NC, NR);
+  T *pb = (T *)pack, *pa = pb + (k < KC ? k : KC) * UP(n < NC ? n : NC, NR);
   T block[MR * NR] __attribute__((aligned(64)));
   for (int64_t j0 = 0; j0 < n; j0 += NC) {
     int64_t nc = n - j0 < NC ? n - j0 : NC;

@@ -115,8 +115,11 @@ static void parallel(void (*fn)(void *, int), void *data, int threads) {
 
 static const struct tinyaot_runtime runtime = {
     gemm_f32, gemm_f64, parallel, barrier,
-    (int64_t)(sizeof(double) * (KC * (NC + 64) + (MC + 8) * KC)),
 };
+
+int64_t tinyaot_pack(int64_t m, int64_t n, int64_t k, int64_t itemsize) {
+  return itemsize == 4 ? gemm_f32_pack_bytes(m, n, k) : gemm_f64_pack_bytes(m, n, k);
+}
 
 const struct tinyaot_runtime *tinyaot_runtime(int cores) {
   spins = cores > 1 ? SPINS : 0;

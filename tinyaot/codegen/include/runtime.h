@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 /* C (+)= A B with A m x k, B k x n, C m x n; a stride for rows and one for columns of each, so that
-   transposes need no copy. `pack` is scratch of `pack_bytes`. */
+   transposes need no copy. `pack` is scratch, of as many bytes as `tinyaot_pack` says. */
 #define TINYAOT_GEMM(T)                                                                            \
   (int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_col, const T *b,          \
    int64_t b_row, int64_t b_col, T *c, int64_t c_row, int64_t c_col, int accumulate, char *pack)
@@ -14,6 +14,5 @@ struct tinyaot_runtime {
   void (*gemm_f64) TINYAOT_GEMM(double);
   void (*parallel)(void (*body)(void *frame, int me), void *frame, int threads);
   void (*barrier)(void);
-  int64_t pack_bytes;
 };
 #endif

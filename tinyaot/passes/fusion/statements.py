@@ -128,6 +128,8 @@ def joins(g: Graph, op: Op, nest: Nest) -> bool:
     for r in g.needs[op]:
         if r in members and (r.form == "scatter" or not rows.isdisjoint(g.red[r])):
             return False
+    if op.form == "reduce" and follows_overwrite(g, op, members):
+        return False
     for i, access in enumerate(g.reads[op]):
         if access.root in members and (not access.straight or (op.form == "gather" and i == 0)):
             return False
@@ -137,6 +139,22 @@ def joins(g: Graph, op: Op, nest: Nest) -> bool:
     if space != rows:
         return False
     return op.form in ("map", "random", "gather") or op.form == "reduce"
+
+
+def follows_overwrite(g: Graph, op: Op, members: set[Op]) -> bool:
+    """Whether op depends on a member that overwrites a leaf. Such a member belongs to the last of
+    a nest's vector loops, since an earlier one must not write what a later one reads."""
+    if g.overwrites.keys().isdisjoint(members):
+        return False
+    todo, seen = [op], {op}
+    while todo:
+        for r in g.needs[todo.pop()]:
+            if r in members and r in g.overwrites:
+                return True
+            if r in members and r not in seen:
+                seen.add(r)
+                todo.append(r)
+    return False
 
 
 def with_recomputed(g: Graph, nest: Nest) -> list[Op]:
