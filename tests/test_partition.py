@@ -14,7 +14,7 @@ import pytest
 from tests.random_programs import random_arrays, random_program
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
-from tinyaot.cost import TWO_CORES, node_cost
+from tinyaot.cost import NUMPY_RATES, node_cost
 from tinyaot.errors import BudgetError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Input, Output, Program, Value
@@ -133,7 +133,7 @@ def test_cuts_and_hull_are_optimal(block: int) -> None:
     """250 random graphs, all saved sets of each."""
     for seed in range(25 * block, 25 * block + 25):
         case = random_case(seed)
-        graph = SplitGraph(case.program, "time", TWO_CORES)
+        graph = SplitGraph(case.program, "time", NUMPY_RATES)
         points = list(all_choices(case))
         most = max(s for _, s in points) or 1.0
         total = sum(case.bytes.values()) or 1
@@ -169,7 +169,7 @@ def lower_hull(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_a_flip_costs(seed: int) -> None:
-    graph = SplitGraph(random_case(seed).program, "time", TWO_CORES)
+    graph = SplitGraph(random_case(seed).program, "time", NUMPY_RATES)
     total = sum(graph.size.values()) or 1
     choice = graph.cut(graph.total_price / total)
     for id_ in choice.saved:
@@ -442,7 +442,7 @@ def test_every_value_has_its_decision() -> None:
     log: list[Decision] = []
     program = deep()
     partition(program, memory_budget=0.3, log=log)
-    graph = SplitGraph(program, "time", TWO_CORES)
+    graph = SplitGraph(program, "time", NUMPY_RATES)
     decided = {d.subject for d in log if d.kind in ("save", "recompute")}
     assert decided >= graph.read
     for d in log:

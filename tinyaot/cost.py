@@ -27,19 +27,21 @@ class Rates:
     bandwidth: float  # bytes/s, read plus written
     node: float  # seconds to start one node
     origin: str  # where these figures come from
+    product_start: float = 0.0  # seconds to start a product, besides `node`: small ones are slow
     saved: float = 0.0  # seconds for each byte kept for the backward; 0: nodes pay for bytes
     inline: float = 0.0  # seconds an element: cheaper maps are made anew by every loop, not kept
     ops: Mapping[str, float] = field(default_factory=dict)  # ns an element, where not `weight`
 
 
-TWO_CORES = Rates(
-    product=460e9,
+NUMPY_RATES = Rates(
+    product=80e9,
     element=1.0,
     bandwidth=40e9,
     node=1e-6,
-    origin="measured on two cores of an AMD Zen 5 server, 2026: OpenBLAS on 1024^3 with two "
-    "threads, elementwise loops and copies with one (NumPy has no threads for them). What NumPy "
-    "and SciPy take longer for than vector code: on an AMD Zen 3 core, 20,000 float32",
+    origin="one core of an AMD Zen 3 server, NumPy 2.4 with OpenBLAS, 2026: products of 128^3, "
+    "loops over 20,000 float32; what NumPy and SciPy take longer for than vector code has its own "
+    "price",
+    product_start=5e-6,
     ops={
         "atan2": 24.0,
         "erf": 13.0,
@@ -85,7 +87,7 @@ def _elements(primitive: Primitive, node: Node) -> int:
     return sum(r.type.size for r in node.results)
 
 
-def node_cost(node: Node, rates: Rates = TWO_CORES, *, copies: bool = False) -> Cost:
+def node_cost(node: Node, rates: Rates = NUMPY_RATES, *, copies: bool = False) -> Cost:
     """The cost of one node on its own (not fused with its neighbours). Constants cost nothing, and
     nor do views; `copies`: unless this is one that strides cannot express."""
     primitive = TABLE.get(node.op)
@@ -97,7 +99,7 @@ def node_cost(node: Node, rates: Rates = TWO_CORES, *, copies: bool = False) -> 
     # An operand read twice, or broadcast, comes from memory once.
     moved = sum({v.id: v.type.nbytes for v in (*node.inputs, *node.results)}.values())
     if primitive.kind == "dot":
-        arithmetic = flops / rates.product
+        arithmetic = flops / rates.product + rates.product_start
     else:
         weight = rates.ops.get(node.op, primitive.weight)
         arithmetic = _elements(primitive, node) * weight * 1e-9 / rates.element

@@ -35,7 +35,9 @@ def measure_call(
     function of tensors is followed by its backward, with cotangents of one."""
     program = found.record.stages[-1].program
     return {
-        "measured_peak": measure_peak(program, all_inputs(program, found.peek(bound))).peak,
+        "measured_peak": measure_peak(
+            program, all_inputs(program, found.peek(bound)), found.record.backend
+        ).peak,
         "eager_peak": run_eager(fn, found, bound, args, kwargs, Allocations()).peak,
     }
 

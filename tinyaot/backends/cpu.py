@@ -267,8 +267,8 @@ class Executable:
     """A loaded program. One call runs at a time: the arena is shared, a lock guards it.
 
     `poison`: fill the arena and fresh memory with NaN before every run (default: whether
-    TINYAOT_POISON is set). `threads`: as for `compile_program`. `clocked`: time every kernel of a
-    run. Raises BackendError when there is no compiler, or for what C cannot do.
+    TINYAOT_POISON is set). `threads`: as for `compile_program`. `spare`: bytes of arena and scratch
+    beyond the plan's, for measuring. `clocked`: time every kernel of a run. Raises BackendError when there is no compiler, or for what C cannot do.
     """
 
     def __init__(
@@ -277,6 +277,7 @@ class Executable:
         *,
         poison: bool | None = None,
         threads: int | None = None,
+        spare: int = 0,
         clocked: bool = False,
     ) -> None:
         self.program = program
@@ -292,10 +293,10 @@ class Executable:
         self.library = ctypes.CDLL(str(build(source, EXACT)))
         self.library.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
         self.lock = threading.Lock()
-        self.arena = aligned(compiled.arena_bytes)
+        self.arena = aligned(compiled.arena_bytes + spare)
         entries = compiled.entries.values()
         scratch = max(((e.scratch_bytes + pack) * e.plan.threads for e in entries), default=0)
-        self.scratch = aligned(scratch)
+        self.scratch = aligned(scratch + spare)
         self.entries = {e.name: _Bound(self, e) for e in entries}
 
     @property
@@ -336,6 +337,11 @@ class Executable:
         longest = seconds.max(axis=0)[: len(self.compiled.kernels)].tolist()
         seconds[:] = 0
         return [float(x) for x in longest]
+
+    @property
+    def buffers_reused(self) -> list[np.ndarray]:
+        """The memory that calls share."""
+        return [self.arena, self.scratch]
 
     @property
     def decisions(self) -> list[Decision]:

@@ -1,7 +1,7 @@
 """Measured memory: what a run takes, found by looking and not from the plan.
 
-Two looks. The arena is given over-sized and filled with a sentinel: the highest byte that a run
-changed is what it used. And NumPy's own allocator is replaced for the time of the run (its
+Two looks. The arena (and the scratch of threads, where there is some) is given over-sized and filled
+with a sentinel: the highest byte that a run changed is what it used. And NumPy's own allocator is replaced for the time of the run (its
 `PyDataMem_SetHandler`), so that every array's memory is counted, outputs and temporaries alike.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyaot.backends.numpy import Executable, aligned_empty
+from tinyaot.backends import load_backend
 from tinyaot.ir import Program
 from tinyaot.passes.storage import is_joint
 
@@ -25,7 +25,8 @@ SPARE = 1 << 20  # bytes of the arena beyond the plan's
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes: the highest one touched in the arena, and the most that NumPy had allocated."""
+    """Bytes: up to the highest one touched in arena and scratch, and the most that NumPy had
+    allocated."""
 
     arena: int
     allocated: int
@@ -35,26 +36,33 @@ class Measured:
         return self.arena + self.allocated
 
 
-def measure_peak(program: Program, arrays: Sequence[np.ndarray]) -> Measured:
+def measure_peak(
+    program: Program, arrays: Sequence[np.ndarray], backend: str = "numpy"
+) -> Measured:
     """Run a planned program on copies of `arrays` (its inputs, in order; cotangents too) and
     measure the memory that this takes beyond them."""
-    assert program.plan is not None
     touched = allocated = 0
+    make = load_backend(backend)[1].Executable
     for sentinel in SENTINELS:
-        arena = aligned_empty(program.plan.arena + SPARE)
-        arena.fill(sentinel)
-        executable = Executable(program, poison=False, arena=arena)
+        executable = make(program, poison=False, spare=SPARE)
+        for buffer in executable.buffers_reused:
+            buffer.fill(sentinel)
         given = {i.value.id: a.copy() for i, a in zip(program.inputs, arrays, strict=True)}
         with Allocations() as allocations:
             kept = run_whole(executable, given)
         del kept
-        changed = np.flatnonzero(arena != sentinel)
-        touched = max(touched, int(changed[-1]) + 1 if changed.size else 0)
+        touched = max(touched, sum(_touched(b, sentinel) for b in executable.buffers_reused))
         allocated = max(allocated, allocations.peak)
     return Measured(touched, allocated)
 
 
-def run_whole(executable: Executable, given: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+def _touched(buffer: np.ndarray, sentinel: int) -> int:
+    """Bytes up to the highest that is not the sentinel any more."""
+    changed = np.flatnonzero(buffer != sentinel)
+    return int(changed[-1]) + 1 if changed.size else 0
+
+
+def run_whole(executable: Any, given: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
     """Run every entry once: input id -> array in, and the outputs by the value's id out. A
     backward half is given what its forward half saved."""
     found: dict[int, np.ndarray] = {}

@@ -48,8 +48,8 @@ class Executable:
     (the arena is shared, a lock guards it).
 
     `poison`: fill the arena and fresh memory with NaN before every run, and every buffer again
-    when it dies (default: whether TINYAOT_POISON is set). `arena`: memory to use in place of a new
-    one, uint8 and at least as long as the plan says. `clocked`: time every kernel of a run.
+    when it dies (default: whether TINYAOT_POISON is set). `spare`: bytes of arena beyond the plan's,
+    for measuring. `clocked`: time every kernel of a run.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Executable:
         program: Program,
         *,
         poison: bool | None = None,
-        arena: np.ndarray | None = None,
+        spare: int = 0,
         clocked: bool = False,
     ) -> None:
         if program.plan is None:
@@ -65,7 +65,7 @@ class Executable:
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
         self.program, self.poison, self.clocked = program, poison, clocked
-        self.arena = aligned_empty(program.plan.arena) if arena is None else arena
+        self.arena = aligned_empty(program.plan.arena + spare)
         self._lock = threading.Lock()
         nodes, joint = program.nodes, is_joint(program)
         if joint:
@@ -74,6 +74,11 @@ class Executable:
         else:
             halves = {"step": range(len(nodes))}
         self._entries = {name: _Entry(self, name, half) for name, half in halves.items()}
+
+    @property
+    def buffers_reused(self) -> list[np.ndarray]:
+        """The memory that calls share."""
+        return [self.arena]
 
     decisions: tuple[Decision, ...] = ()  # all were made by the passes
 

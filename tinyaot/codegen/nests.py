@@ -22,6 +22,7 @@ from tinyaot.shapes import DType
 
 SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
 
+
 @dataclass(slots=True)
 class Stage:
     """One vector loop and the scalars after it."""

@@ -16,7 +16,6 @@ from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.model import gemm_dims
 from tinyaot.passes.fusion.regions import Region
 
-
 Size = tuple[int, int, int, int]  # m, n, k at most, and bytes of an element: what packing takes
 
 

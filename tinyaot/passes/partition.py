@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from tinyaot.cost import TWO_CORES, Rates
+from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import BudgetError
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
@@ -38,7 +38,7 @@ def partition(
     memory_budget: int | float | None = None,
     cost: Literal["time", "flops"] = "time",
     time_slack: float = 0.05,
-    rates: Rates = TWO_CORES,
+    rates: Rates = NUMPY_RATES,
     log: list[Decision] | None = None,
 ) -> Program:
     """Decide for every forward value that the backward reads: save it, or compute it again.

@@ -20,10 +20,8 @@ static inline float exp_part(float x, float bias, float *shifted) {
   float n = *shifted - bias, r = fmaf(n, -0.693145751953125f, x);
   r = fmaf(n, -1.42860682030941723212e-6f, r);
   float s = r * r;
-  float low = fmaf(1.6666665459e-1f, r, 5.0000001201e-1f);
-  float middle = fmaf(8.3334519073e-3f, r, 4.1665795894e-2f);
-  float high = fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
-  return fmaf(fmaf(fmaf(high, s, middle), s, low), s, r);
+  float low = fmaf(0.166665196f, r, 0.49999994f), high = fmaf(8.36879667e-3f, r, 4.16683964e-2f);
+  return fmaf(fmaf(fmaf(1.38144335e-3f, s, high), s, low), s, r);
 }
 
 /* The bits of 2^n, from n + 127 in the low bits of a float. */
@@ -38,13 +36,19 @@ static inline float exp_f32(float x) {
   x = x > 89.0f ? 89.0f : x;
   float shifted, p = exp_part(x, ROUND + 126.0f, &shifted);
   int32_t up = x < -86.0f ? 64 << 23 : 0;
-  return (1.0f + p) * power_of_2(shifted, up) * from_bits((128 << 23) - up);
+  float t = power_of_2(shifted, up);
+  return fmaf(t, p, t) * from_bits((128 << 23) - up);
 }
 
-/* exp(x) - 1 for -87 < x <= 0, without cancellation. */
-static inline float expm1_inside(float x) {
+/* 1 - exp(x) for -87 < x <= 0, without cancellation. */
+static inline float one_minus_exp(float x) {
   float shifted, p = exp_part(x, ROUND + 127.0f, &shifted), t = power_of_2(shifted, 0);
-  return fmaf(t, p, t - 1.0f);
+  return fmaf(-t, p, 1.0f - t);
+}
+
+/* y >= 0 with the sign of x. */
+static inline float signed_as(float y, float x) {
+  return from_bits(to_bits(y) | (to_bits(x) & INT32_MIN));
 }
 
 static inline float log_f32(float x) {
@@ -73,12 +77,12 @@ static inline float log_f32(float x) {
   return x != x ? x : r;
 }
 
-/* With e = exp(-2|x|) - 1: -e / (2 + e). From 10 on it rounds to 1. */
+/* With e = 1 - exp(-2|x|): e / (2 - e). From 10 on it rounds to 1. */
 static inline float tanh_f32(float x) {
   float a = fabsf(x);
   a = a > 10.0f ? 10.0f : a;
-  float e = expm1_inside(-2.0f * a);
-  return copysignf(e / (2.0f + e), x);
+  float e = one_minus_exp(-2.0f * a);
+  return signed_as(e / (2.0f - e), x);
 }
 
 /* 1 - exp(log(erfc(|x|))), with |x| times a minimax polynomial for the logarithm. From 4 on it
@@ -93,13 +97,13 @@ static inline float erf_f32(float x) {
   float v = fmaf(-1.17641459e-4f, a, 6.32837589e-4f);
   v = fmaf(9.25628319e-6f, s, v);
   p = fmaf(fmaf(v, s, u), t, fmaf(q, s, p));
-  return copysignf(expm1_inside(p * a), x);
+  return signed_as(one_minus_exp(p * a), x);
 }
 
 /* 1 / (1 + exp(-x)), without the care that exp takes for subnormal results. */
 static inline float sigmoid_f32(float x) {
   float c = x > 87.0f ? 87.0f : x;
-  c = c < -88.7228f ? -88.7228f : c; /* exp(-c) stays finite: n may be 128, with 1 + p < 1 */
+  c = x < -88.7228f ? -88.7228f : c; /* exp(-c) stays finite: n may be 128, with 1 + p < 1 */
   float shifted, p = 1.0f + exp_part(-c, ROUND, &shifted);
   float e = power_of_2(shifted, to_bits(p));
   return x < -88.7228f ? 0.0f : 1.0f / (1.0f + e);
