@@ -10,7 +10,7 @@ import pytest
 from tests.random_programs import random_program
 from tests.random_steps import random_arrays, random_step
 from tinyaot import passes
-from tinyaot.backends import cpu, toolchain
+from tinyaot.backends import cpu
 from tinyaot.backends import numpy as numpy_backend
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
@@ -21,8 +21,7 @@ pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C comp
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compile without optimisation: many small programs."""
-    monkeypatch.setattr(toolchain, "FLAGS", ("-O1", *toolchain.FLAGS[1:]))
+    """A cache of this run's own: many small programs."""
     monkeypatch.setenv("TINYAOT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 

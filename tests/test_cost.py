@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.random_programs import random_program
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
-from tinyaot.cost import FREE, TWO_CORES, Cost, Rates, flops_by_phase, node_cost
+from tinyaot.cost import FREE, NUMPY_RATES, Cost, Rates, flops_by_phase, node_cost
 from tinyaot.ir import Program, Value
 from tinyaot.ops.core import using
 from tinyaot.passes import partition
@@ -51,7 +51,7 @@ def test_the_slower_of_arithmetic_and_traffic() -> None:
 def test_sums() -> None:
     assert Cost(1, 2, 3.0) + Cost(10, 20, 30.0) == Cost(11, 22, 33.0)
     program = random_program(2, joint=False)
-    total = sum((node_cost(n, TWO_CORES) for n in program.nodes), FREE)
+    total = sum((node_cost(n, NUMPY_RATES) for n in program.nodes), FREE)
     assert total.flops == sum(flops_by_phase(program).values())
 
 

@@ -2,8 +2,8 @@
 
 A gradient depends on what rules read on the way to it: the cotangent of an operand depends on what
 the cotangent it was made of did (if the rule uses that) and on the operands and results that the
-rule reads. So the gradient of a product by one factor depends on the other, and that of a sum, or of
-a floor, on nothing: it cannot be differentiated again.
+rule reads. So the gradient of a product by one factor depends on the other, and that of a sum, or
+of a floor, on nothing: it cannot be differentiated again.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy as np
 from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import capture
+from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import BackendError, TinyaotError, TraceError, VerifyError
 from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
@@ -75,7 +76,9 @@ class Pipeline:
         return program
 
 
-def lower(program: Program, options: Options, joint: bool) -> tuple[Program, Pipeline]:
+def lower(
+    program: Program, options: Options, joint: bool, rates: Rates = NUMPY_RATES
+) -> tuple[Program, Pipeline]:
     """From a traced Program to a planned one.
 
     What to look at: each stage is a Program that prints, parses back, verifies and runs.
@@ -94,6 +97,7 @@ def lower(program: Program, options: Options, joint: bool) -> tuple[Program, Pip
             memory_budget=options.memory_budget,
             cost=options.cost,
             time_slack=options.time_slack,
+            rates=rates,
             log=log,
         ),
         x,
@@ -191,9 +195,10 @@ class Compiled:
         began = time.perf_counter()
         captured = capture(self.__wrapped__, args, kwargs, self._options.keep_grads)
         traced = time.perf_counter() - began
-        program, pipeline = lower(captured.program, self._options, captured.joint)
-        pipeline.stages[0].seconds += traced
         name, backend = load_backend(self._options.backend)
+        rates = backend.rates() if hasattr(backend, "rates") else NUMPY_RATES
+        program, pipeline = lower(captured.program, self._options, captured.joint, rates)
+        pipeline.stages[0].seconds += traced
         began = time.perf_counter()
         try:
             executable = backend.Executable(program)

@@ -7,9 +7,7 @@ once, and again only when an array is another one.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import math
 import os
 import threading
 from collections.abc import Sequence
@@ -23,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from tinyaot.backends.clock import c_with_laps
+from tinyaot.backends.machine import rates as rates
+from tinyaot.backends.machine import this_machine, thread_count
 from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.products import Size
-from tinyaot.cost import Rates
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.ir import Input, Output, Program, Value, live_nodes
 from tinyaot.ops.core import TABLE
-from tinyaot.passes.fusion.graph import KEEP
 from tinyaot.passes.fusion.model import Machine
 from tinyaot.passes.fusion.plan import (
     FusionPlan,
@@ -196,50 +194,6 @@ def split_entries(program: Program) -> dict[str, Program]:
     return {"forward": forward, "backward": backward}
 
 
-# ---- the machine --------------------------------------------------------------------------------
-
-
-def thread_count() -> int:
-    wanted = os.environ.get("TINYAOT_THREADS")
-    if wanted:
-        return max(1, int(wanted))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@cache
-def this_machine() -> Machine:
-    """What the cost model needs, read from the system where it says."""
-    flags = ""
-    with contextlib.suppress(OSError):
-        flags = Path("/proc/cpuinfo").read_text()
-    lanes = 16 if "avx512f" in flags else 8 if "avx2" in flags else 4
-    l2, l3 = _cache_size(2) or 1 << 20, _cache_size(3) or 32 << 20
-    return Machine(lanes=lanes, l2=l2, l3=l3, flops=130.0 * lanes / 16)
-
-
-def rates() -> Rates:
-    """What partition should reckon with: one core of this machine, running fused loops. A store
-    that misses the cache also reads the line, so a saved byte goes through memory three times."""
-    machine = this_machine()
-    return Rates(
-        product=machine.flops * 1e9,
-        element=1 / machine.map_scale,
-        bandwidth=math.inf,
-        node=0.0,
-        origin="the fused C code's cost model",
-        saved=3 / (machine.memory_rate * 1e9),
-        inline=KEEP * 1e-9,
-    )
-
-
-def _cache_size(level: int) -> int | None:
-    try:
-        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
-        return int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
-    except (OSError, KeyError, ValueError):
-        return None
-
-
 # ---- running ------------------------------------------------------------------------------------
 
 
@@ -268,7 +222,8 @@ class Executable:
 
     `poison`: fill the arena and fresh memory with NaN before every run (default: whether
     TINYAOT_POISON is set). `threads`: as for `compile_program`. `spare`: bytes of arena and scratch
-    beyond the plan's, for measuring. `clocked`: time every kernel of a run. Raises BackendError when there is no compiler, or for what C cannot do.
+    beyond the plan's, for measuring. `clocked`: time every kernel of a run. Raises BackendError
+    when there is no compiler, or for what C cannot do.
     """
 
     def __init__(
@@ -319,6 +274,7 @@ class Executable:
             for op, (nbytes, _, until) in plan.storage.sizes.items():
                 end = done + sum(x <= until for x in level) - 1
                 home, first = plan.storage.homes[op], at[plan.schedule.where[op][0]]
+                nbytes -= padded(op.type.nbytes) - op.type.nbytes
                 found.append(Buffer(op.value, "arena", home.at, nbytes, first, end, (op.value,)))
             for op, o in plan.graph.forms.outputs:
                 if o.role != "mutated" and op in plan.schedule.where:

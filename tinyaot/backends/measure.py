@@ -1,8 +1,9 @@
 """Measured memory: what a run takes, found by looking and not from the plan.
 
-Two looks. The arena (and the scratch of threads, where there is some) is given over-sized and filled
-with a sentinel: the highest byte that a run changed is what it used. And NumPy's own allocator is replaced for the time of the run (its
-`PyDataMem_SetHandler`), so that every array's memory is counted, outputs and temporaries alike.
+Two looks. The arena, and the scratch of threads where there is some, are over-sized and filled
+with a sentinel: the highest byte that a run changed is what it used. And NumPy's own allocator is
+replaced for the time of the run (its `PyDataMem_SetHandler`), so that every array's memory is
+counted, outputs and temporaries alike.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Executable:
     (the arena is shared, a lock guards it).
 
     `poison`: fill the arena and fresh memory with NaN before every run, and every buffer again
-    when it dies (default: whether TINYAOT_POISON is set). `spare`: bytes of arena beyond the plan's,
-    for measuring. `clocked`: time every kernel of a run.
+    when it dies (default: whether TINYAOT_POISON is set). `spare`: bytes of arena beyond the
+    plan's, for measuring. `clocked`: time every kernel of a run.
     """
 
     def __init__(

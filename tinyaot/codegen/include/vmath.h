@@ -103,10 +103,9 @@ static inline float erf_f32(float x) {
 /* 1 / (1 + exp(-x)), without the care that exp takes for subnormal results. */
 static inline float sigmoid_f32(float x) {
   float c = x > 87.0f ? 87.0f : x;
-  c = x < -88.7228f ? -88.7228f : c; /* exp(-c) stays finite: n may be 128, with 1 + p < 1 */
-  float shifted, p = 1.0f + exp_part(-c, ROUND, &shifted);
-  float e = power_of_2(shifted, to_bits(p));
-  return x < -88.7228f ? 0.0f : 1.0f / (1.0f + e);
+  c = x < -88.7228f ? -88.7228f : c;
+  float shifted, p = exp_part(-c, ROUND + 126.0f, &shifted), t = power_of_2(shifted, 0);
+  return x < -88.7228f ? 0.0f : 1.0f / fmaf(2.0f, fmaf(t, p, t), 1.0f);
 }
 
 /* sin and cos: x = n pi/2 + r in double, exact enough up to |x| = 2^30; libm beyond. The quadrant n

@@ -14,9 +14,16 @@ from itertools import pairwise
 from typing import Literal
 
 from tinyaot.errors import BackendError
-from tinyaot.ir import PHASES, Node, Output, Phase, Program
+from tinyaot.ir import Node, Output, Program
 from tinyaot.location import Loc
 from tinyaot.ops.core import TABLE, Attrs
+from tinyaot.passes.fusion.order import (
+    phase_of,
+    scalar_ops,
+    topological,
+    wait_for_gradients,
+    written,
+)
 from tinyaot.shapes import DType, TensorType
 
 Form = Literal[
@@ -364,24 +371,6 @@ def has_strides(x: Op) -> bool:
     return x.form not in ("const", "iota")
 
 
-def scalar_ops(ops: Iterable[Op]) -> set[Op]:
-    """Ops of one element that depend on leaves of one element alone."""
-    found: set[Op] = set()
-    for op in ops:
-        if op.type.size == 1 and all(x in found for x in op.ins):
-            found.add(op)
-    return found
-
-
-def written(op: Op) -> tuple[int, int]:
-    """When an op was written: its phase, and the id that its node's result got."""
-    return PHASES.index(phase_of(op)), op.node.result.id if op.node else -1
-
-
-def phase_of(op: Op) -> Phase:
-    return op.node.phase or "forward" if op.node else "forward"
-
-
 def repeats(x: Op) -> bool:
     """Whether x reads one element at many places: a constant, or through a broadcast."""
     while x.form == "view":
@@ -396,72 +385,3 @@ def refuse_half(dtype: DType, what: str) -> None:
         raise BackendError(
             f"{what}: the C backend has no {dtype.name}; cast to float32, or use backend='numpy'"
         )
-
-
-def topological(order: Iterable[Op], roots: Iterable[Op]) -> list[Op]:
-    """Live ops, what they read and wait for first, otherwise in the given order; numbered."""
-    live: set[Op] = set()
-    todo = list(roots)
-    while todo:
-        op = todo.pop()
-        if op not in live:
-            live.add(op)
-            todo += op.ins
-    done: list[Op] = []
-    placed: set[Op] = set()
-    for first in order:
-        stack = [first] if first in live else []
-        while stack:
-            op = stack[-1]
-            missing = [x for x in (*op.ins, *op.after) if x in live and x not in placed]
-            if op in placed or not missing:
-                stack.pop()
-                if op not in placed:
-                    op.id = len(done)
-                    placed.add(op)
-                    done.append(op)
-            else:
-                stack += reversed(missing)
-    return done
-
-
-def wait_for_gradients(ops: Sequence[Op]) -> None:
-    """Give each recomputation the gradient that it first meets as something to wait for."""
-    again = [
-        op for op in ops if op.node and any(o.relation == "recompute-of" for o in op.node.origin)
-    ]
-    if not again:
-        return
-    clones = set(again)
-    users: dict[Op, list[Op]] = {op: [] for op in ops}
-    for op in ops:
-        for x in op.ins:
-            users[x].append(op)
-    for clone in again:
-        for user in users[clone]:
-            met = [
-                x
-                for x in user.ins
-                if x.backward and x not in clones and x.form not in LEAVES and not reads(x, clone)
-            ]
-            if met:
-                clone.after = tuple(met)
-                break
-    for clone in reversed(again):
-        later = [u for u in users[clone] if u in clones and u.after]
-        if not clone.after and later:
-            clone.after = tuple(x for x in later[0].after if not reads(x, clone))
-
-
-def reads(op: Op, source: Op) -> bool:
-    """Whether op depends on source."""
-    seen: set[Op] = set()
-    todo = [op]
-    while todo:
-        x = todo.pop()
-        if x is source:
-            return True
-        if x not in seen and x.id > source.id:
-            seen.add(x)
-            todo += x.ins
-    return False

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from tinyaot.errors import BackendError
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access, Opaque, resolve
-from tinyaot.passes.fusion.forms import LEAVES, Forms, Op, topological
+from tinyaot.passes.fusion.forms import LEAVES, Forms, Op
 from tinyaot.passes.fusion.labels import Atom, Labels
 from tinyaot.passes.fusion.model import LOAD, RANDOM, Machine
+from tinyaot.passes.fusion.order import topological
 
 KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored
 INLINE = 0.3  # ns an element: cheaper maps of leaves are computed wherever they are read
@@ -49,6 +50,7 @@ class Graph:
     edges: dict[Op, tuple[Atom, ...]] = field(default_factory=dict)  # of operand 0
     seen: dict[Op, list[list[Atom]]] = field(default_factory=dict)  # the same, by axis
     leaf_readers: dict[Op, set[Op]] = field(default_factory=dict)
+    signatures: dict[Op, object] = field(default_factory=dict)  # see `model.signature`
 
     def root(self, op: Op) -> Op:
         """What a view shows."""

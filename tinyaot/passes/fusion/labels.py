@@ -81,10 +81,13 @@ class Labels:
         for x, y in later:
             self.unify(x, y)
         for _ in range(3):  # splits found late reach edges that kept atoms of their own
+            before = self.count
             for op in ops:
                 for i, src in enumerate(op.ins):
                     for e, o in zip(self.edge[op, i], self.out[src]):
                         self.refine(e, o)
+            if self.count == before:
+                break
         self.out = {n: [expand(x) for x in v] for n, v in self.out.items()}
         self.edge = {k: [expand(x) for x in v] for k, v in self.edge.items()}
         self.red = {n: expand(v) for n, v in self.red.items()}

@@ -175,6 +175,29 @@ def region_ns(
     return ns * -(-tiles // threads) + BARRIER
 
 
+def signature(g: Graph, op: Op) -> object:
+    """What the cost of op in a region of its own depends on: equal for the same op of equal
+    layers."""
+    number: dict[Atom, tuple[int, int]] = {}
+
+    def numbers(atoms: Collection[Atom]) -> tuple[tuple[int, int], ...]:
+        return tuple(number.setdefault(a, (len(number), a.size)) for a in atoms)
+
+    own = numbers(g.flat[op]), numbers(g.space(op)), numbers(g.red[op])
+    reads = tuple(
+        (
+            access.root.form in ("const", "iota"),
+            access.root.type.nbytes,
+            access.root.dtype.itemsize,
+            numbers(access.atoms),
+            numbers([e for _, e in access.pairs[-1:] if not isinstance(e, Const)]),
+        )
+        for access in g.reads[op]
+    )
+    kept = op in g.stored and (op in g.outputs or bool(g.users[op]))
+    return op.form, op.name, op.type.nbytes, op.dtype.itemsize, own, reads, kept
+
+
 @cache
 def block_sizes(size: int, threads: int) -> tuple[int, ...]:
     """Candidate extents of a tile along one label: round numbers, and fair shares."""

@@ -25,6 +25,7 @@ from tinyaot.passes.fusion.model import (
     nbytes,
     op_ns,
     region_ns,
+    signature,
     volume,
     whole,
 )
@@ -313,15 +314,23 @@ def best_region(
 def partition(g: Graph, threads: int) -> list[Region]:
     """Cover all work with regions. Raises Stuck when overwrites wait for each other."""
     memory: dict[Op, float] = {}
+    alike: dict[object, float] = {}
 
     def alone(op: Op) -> float:
         if op not in memory:
-            kinds = {op: "row"}
-            tiles: list[tuple[Atom, ...]] = [(a,) for a in g.flat[op][:2]]
-            if not tiles or op.form == "fallback":
-                tiles = [()]
-            memory[op] = min(best_block(g, [op], kinds, t, threads)[0] for t in tiles)
+            if op not in g.signatures:
+                g.signatures[op] = signature(g, op)
+            key = g.signatures[op]
+            if key not in alike:
+                alike[key] = in_its_own_region(op)
+            memory[op] = alike[key]
         return memory[op]
+
+    def in_its_own_region(op: Op) -> float:
+        tiles: list[tuple[Atom, ...]] = [(a,) for a in g.flat[op][:2]]
+        if not tiles or op.form == "fallback":
+            tiles = [()]
+        return min(best_block(g, [op], {op: "row"}, t, threads)[0] for t in tiles)
 
     done: set[Op] = set()
     regions: list[Region] = []

@@ -171,7 +171,7 @@ def place_arena(
     sizes: dict[Op, tuple[int, int, int]] = {}
     for size, first, last, op, step in sorted(shared, key=lambda x: (-x[0], x[3].id)):
         at = first_fit(placed, size, first, last)
-        top = max(top, at + size)
+        top = max(top, at + size - padded(op.type.nbytes) + op.type.nbytes)
         strides = dense_strides([a.size for a in g.flat[op]])
         region = plan.where[op][0]
         homes[op] = Home("partial" if step else "arena", at, strides, region, 0, step)

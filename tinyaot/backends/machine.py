@@ -1,0 +1,54 @@
+"""What the cost models need to know of this machine, read from the system where it says."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from functools import cache
+from pathlib import Path
+
+from tinyaot.cost import Rates
+from tinyaot.passes.fusion.graph import KEEP
+from tinyaot.passes.fusion.model import Machine
+
+
+def thread_count() -> int:
+    wanted = os.environ.get("TINYAOT_THREADS")
+    if wanted:
+        return max(1, int(wanted))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def this_machine() -> Machine:
+    """What the cost model needs, read from the system where it says."""
+    flags = ""
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text()
+    lanes = 16 if "avx512f" in flags else 8 if "avx2" in flags else 4
+    l2, l3 = _cache_size(2) or 1 << 20, _cache_size(3) or 32 << 20
+    return Machine(lanes=lanes, l2=l2, l3=l3, flops=130.0 * lanes / 16)
+
+
+def rates() -> Rates:
+    """What partition should reckon with: one core of this machine, running fused loops. A store
+    that misses the cache also reads the line, so a saved byte goes through memory three times."""
+    machine = this_machine()
+    return Rates(
+        product=machine.flops * 1e9,
+        element=1 / machine.map_scale,
+        bandwidth=math.inf,
+        node=0.0,
+        origin="the fused C code's cost model",
+        saved=3 / (machine.memory_rate * 1e9),
+        inline=KEEP * 1e-9,
+    )
+
+
+def _cache_size(level: int) -> int | None:
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
+        return int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
+    except (OSError, KeyError, ValueError):
+        return None
