@@ -8,12 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import tinyaot as ta
 from tinyaot import ops
 from tinyaot.backends import cpu
 from tinyaot.builder import Builder, Sym
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Input, Output, Program
+from tinyaot.nn import functional as F
 from tinyaot.ops.core import using
 from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, build
@@ -189,3 +191,52 @@ def test_a_run_repeats_bit_for_bit() -> None:
     executable = cpu.Executable(p, threads=2)
     first, second = executable.run("step", given), executable.run("step", given)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@needs_compiler
+def test_an_overwrite_waits_for_a_later_loop_of_its_nest() -> None:
+    def body(x: Sym) -> dict[str, Sym]:
+        y = ops.div(x, ops.sum(x, axes=(1,)))  # x is read after the loop that makes the sum
+        return {"y": y, "halved": ops.mul(x, 0.5)}
+
+    check(program({"x": (float32, (8, 512))}, body, {"halved": "x"}))
+
+
+@needs_compiler
+def test_a_chain_of_slow_maps_is_cut_into_short_loops() -> None:
+    def body(x: Sym) -> dict[str, Sym]:
+        t = ops.tanh(x)
+        return {"y": ops.add(ops.erf(ops.mul(t, 0.5)), t)}
+
+    compiled = check(program({"x": (float32, (16, 300))}, body))
+    assert compiled.source.count("row0[i1]") == 2  # written by the first, read by the second
+    assert "row1" not in compiled.source
+
+
+@needs_compiler
+def test_shapes_share_a_kernel() -> None:
+    def body(x: Sym, y: Sym) -> dict[str, Sym]:
+        return {"a": ops.relu(x), "b": ops.relu(y)}
+
+    p = program({"x": (float32, (16, 30)), "y": (float32, (7, 5, 11))}, body)
+    assert len(re.findall(r"void kernel_\d+\(", check(p).source)) == 1
+
+
+@needs_compiler
+def test_scores_are_made_again_in_the_backward() -> None:
+    rng = np.random.default_rng(0)
+    shape, n = (1, 2, 1024, 32), 1024
+    q, k, v = (
+        ta.tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True)
+        for _ in range(3)
+    )
+
+    def step() -> ta.Tensor:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        loss = ta.sum(out * out)
+        loss.backward()
+        return loss.detach()
+
+    compiled = ta.compile(step, backend="c")
+    compiled()
+    assert compiled.records[-1].memory["arena"] < 2 * n * n * 4

@@ -31,7 +31,7 @@ def library() -> ctypes.CDLL:
     loops = [
         f"void t_{f}(float *x, float *y, long n) {{\n#pragma omp simd\n"
         f"  for (long i = 0; i < n; i++) y[i] = {f}_f32(x[i]);\n}}"
-        for f in FUNCTIONS
+        for f in (*FUNCTIONS, "sigmoid")
     ]
     return ctypes.CDLL(str(build("\n".join([header("vmath.h"), *loops]))))
 
@@ -87,3 +87,17 @@ def test_special_values(library: ctypes.CDLL) -> None:
 def test_headers_are_package_data() -> None:
     assert "tinyaot_runtime" in header("runtime.h")
     assert Path(cpu.__file__).exists()
+
+
+def test_sigmoid(library: ctypes.CDLL) -> None:
+    x = samples()
+    x = x[~(x < -87)]  # beyond, the result is subnormal
+    with np.errstate(all="ignore"):
+        exact = special.expit(x.astype(np.float64))
+    y = run(library, "sigmoid", x)
+    assert np.array_equal(np.isnan(x), np.isnan(y))
+    kept = ~np.isnan(x)
+    ulp = np.abs(y - exact)[kept] / np.spacing(exact[kept].astype(np.float32))
+    assert ulp.max() <= 4
+    ends = np.array([-np.inf, np.inf], np.float32)
+    assert run(library, "sigmoid", ends).tolist() == [0, 1]

@@ -156,7 +156,10 @@ def _bases(found: Capture) -> dict[History, Tensor]:
                 f"the other from it inside the function",
                 locate=False,
             )
-        bases[a._history] = a if not a._chain else b if not b._chain else base_of(a)
+        bases[a._history] = base_of(a)
+    for t in tensors:  # the base itself, where it is an input, too
+        if t._history in bases and not t._chain:
+            bases[t._history] = t
     return bases
 
 

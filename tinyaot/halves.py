@@ -9,7 +9,7 @@ without their part is compiled, since nothing is not the same as zeros (0 * inf)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,10 +42,10 @@ class Executable(Protocol):
 @dataclass(frozen=True, slots=True)
 class Uses:
     """What a differentiable result depends on: inputs, by position, and ops of the trace that save
-    something for backward."""
+    something for backward, each with the inputs that it leads to (as bits)."""
 
     inputs: frozenset[int]
-    saving: frozenset[int]
+    saving: Mapping[int, int]
 
 
 class Backward:
@@ -72,9 +72,21 @@ class Backward:
         """The inputs that get a gradient, if only of zeros."""
         return frozenset().union(*(self.uses[k].inputs for k in used))
 
-    def saving(self, used: Iterable[int]) -> frozenset[int]:
-        """The saving ops that a backward goes through."""
-        return frozenset().union(*(self.uses[k].saving for k in used))
+    def saving(self, used: Iterable[int], wanted: int) -> frozenset[int]:
+        """The saving ops that a backward goes through to the wanted inputs (bits)."""
+        return frozenset(
+            op for k in used for op, leads in self.uses[k].saving.items() if leads & wanted
+        )
+
+    def all_used_up(self, ops: frozenset[int]) -> bool:
+        """Whether every backward would go through one of these saving ops."""
+        for use in self.uses:
+            blocked = 0
+            for op, leads in use.saving.items():
+                blocked |= leads if op in ops else 0
+            if any(not blocked >> i & 1 for i in use.inputs):
+                return False
+        return True
 
     def run(
         self, kept: Sequence[np.ndarray], cotangents: dict[int, np.ndarray]
@@ -108,7 +120,7 @@ class CompiledNode(TapeNode):
     `targets`: the inputs that the edges lead to, with their types.
     """
 
-    __slots__ = ("backward", "kept", "targets", "types", "used", "used_up")
+    __slots__ = ("backward", "kept", "targets", "types", "used", "used_up", "wanted")
     name = "compiled"
 
     def __init__(
@@ -125,10 +137,17 @@ class CompiledNode(TapeNode):
         self.types: list[TensorType] = []  # of the cotangents
         self.used: frozenset[int] = frozenset()  # saving ops that the last backward went through
         self.used_up: frozenset[int] = frozenset()  # ... and those that were freed
+        self.wanted = -1  # inputs whose gradients the coming backward is for, as bits
 
     def edges_from(self, index: int) -> Sequence[Edge]:
         inputs = self.backward.uses[index].inputs
         return [e for e, (i, _) in zip(self.edges, self.targets, strict=True) if i in inputs]
+
+    def limit(self, wanted: list[bool] | None) -> None:
+        self.wanted = -1
+        if wanted is not None:
+            positions = [i for (i, _), w in zip(self.targets, wanted, strict=True) if w]
+            self.wanted = sum(1 << i for i in positions)
 
     def check_alive(self) -> None:
         """`pull` does this, which knows where the backward comes from."""
@@ -139,7 +158,7 @@ class CompiledNode(TapeNode):
             for k, c in enumerate(cotangents)
             if c is not None
         }
-        self.used = self.backward.saving(given)
+        self.used = self.backward.saving(given, self.wanted)
         if not self.used_up.isdisjoint(self.used):
             super().check_alive()
         if create_graph:
@@ -162,7 +181,7 @@ class CompiledNode(TapeNode):
     def free(self) -> None:
         super().free()
         self.used_up |= self.used
-        if all(not self.used_up.isdisjoint(u.saving) for u in self.backward.uses):
+        if self.backward.all_used_up(self.used_up):
             self.kept = []
 
 

@@ -146,12 +146,23 @@ def uses_of(engine: TraceEngine, edge: Edge) -> Uses:
     """What a differentiable result depends on, if only with gradient 0."""
     leaves_, nodes = reachable([edge])
     found = {id(x) for x in (*leaves_, *nodes)}
-    inputs = (
-        index
+    position = {
+        id(at): index
         for index, lifted in enumerate(engine.lifted)
-        if id(lifted.shadow) in found or id(lifted.outer) in found
-    )
-    return Uses(frozenset(inputs), frozenset(node.seq for node in nodes if node.saves))
+        for at in (lifted.shadow, lifted.outer)
+        if at is not None and id(at) in found
+    }
+    leads: dict[int, int] = {}  # seq of a node -> inputs that it leads to, as bits
+    for node in nodes:
+        bits = 1 << position[id(node)] if id(node) in position else 0
+        for e in node.edges:
+            if isinstance(e, Tensor):
+                bits |= 1 << position[id(e)] if id(e) in position else 0
+            elif e is not None:
+                bits |= leads[e[0].seq]
+        leads[node.seq] = bits
+    saving = {node.seq: leads[node.seq] for node in nodes if node.saves}
+    return Uses(frozenset(position.values()), saving)
 
 
 def _expands(path: Chain) -> bool:

@@ -210,6 +210,9 @@ class Specialization:
             storage = sources[position]._history.storage
             if storage is not None:
                 storage.before_write(sources[position]._data)
+            if not arrays[position].flags.writeable:  # a broadcast view that repeats nothing
+                arrays[position] = arrays[position].view()
+                arrays[position].flags.writeable = True
         if captured.whole_step:
             outputs = [Tensor(a) for a in self._user_arrays("step", arrays)[0]]
         else:

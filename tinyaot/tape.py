@@ -14,6 +14,7 @@ import heapq
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -192,6 +193,9 @@ class TapeNode:
         """The edges that the cotangent of one result leads to."""
         return self.edges
 
+    def limit(self, wanted: list[bool] | None) -> None:
+        """Before `pull`: which edges' cotangents are wanted (None: all)."""
+
     def check_alive(self) -> None:
         """Raise GradError if the values that the backward needs were freed by an earlier one."""
         if self.freed and self.saves:
@@ -291,18 +295,33 @@ class WriteNode(TapeNode):
 # ---- walking the tape ---------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """What a walk to some targets visits: seqs of the nodes to pull through and of those whose
+    cotangents are targets, ids of leaves that are."""
+
+    through: set[int]
+    goals: set[int]
+    leaves: set[int]
+
+    def wants(self, edge: Edge) -> bool:
+        """Whether a cotangent has to arrive there."""
+        if isinstance(edge, Tensor):
+            return id(edge) in self.leaves
+        return edge is not None and (edge[0].seq in self.through or edge[0].seq in self.goals)
+
+
 def walk(
     roots: Sequence[tuple[Edge, Tensor]],
     deliver: Callable[[Edge, Tensor], None],
     retain_graph: bool,
     create_graph: bool,
-    only: tuple[set[int], set[int]] | None = None,
+    only: Only | None = None,
 ) -> None:
     """Pull cotangents from the roots back to the leaves, newest node first.
 
     `deliver(edge, cotangent)` gets the total of each leaf, and of each retained or wanted result of
-    a node (an edge `(node, index)`). `only`: seqs of the nodes to pull through, and of those whose
-    cotangents are wanted, where the walk shall not visit all.
+    a node (an edge `(node, index)`). `only`: what to visit, where that shall not be all.
     """
     pending: dict[int, tuple[TapeNode, list[Tensor | None]]] = {}
     heap: list[int] = []
@@ -315,7 +334,7 @@ def walk(
             leaves[id(edge)] = edge, total
         elif edge is not None:
             node, index = edge
-            if only is not None and node.seq not in only[0] and node.seq not in only[1]:
+            if only is not None and not only.wants(edge):
                 return
             entry = pending.get(node.seq)
             if entry is None:
@@ -331,9 +350,10 @@ def walk(
         for index, total in enumerate(cotangents):
             if total is not None:
                 deliver((node, index), total)
-        if only is not None and node.seq not in only[0]:
+        if only is not None and node.seq not in only.through:
             continue
         node.check_alive()
+        node.limit(None if only is None else [only.wants(e) for e in node.edges])
         for edge, contribution in zip(node.edges, node.pull(cotangents, create_graph), strict=True):
             if edge is not None and contribution is not None:
                 arrive(edge, contribution)
@@ -343,9 +363,7 @@ def walk(
         deliver(leaf, total)
 
 
-def nodes_between(
-    roots: Sequence[Edge], targets: Sequence[Edge]
-) -> tuple[tuple[set[int], set[int]], list[bool]]:
+def nodes_between(roots: Sequence[Edge], targets: Sequence[Edge]) -> tuple[Only, list[bool]]:
     """What a walk from the roots to the targets visits (its `only`), and which it reaches."""
     found: dict[int, list[Edge]] = {}
     leaves: set[int] = set()
@@ -376,7 +394,7 @@ def nodes_between(
         id(t) in leaves if isinstance(t, Tensor) else t is not None and (t[0].seq, t[1]) in reached
         for t in targets
     ]
-    return (useful, goal_nodes), hit
+    return Only(useful, goal_nodes, goal_leaves), hit
 
 
 def reachable(roots: Sequence[Edge]) -> tuple[list[Tensor], list[TapeNode]]:

@@ -234,6 +234,12 @@ class TraceEngine(Recorder):
             self._refuse_lifted(tensor, "requires_grad_()")
         super().requires_grad_(tensor, value)
 
+    def retain_grad(self, tensor: Tensor) -> None:
+        tensor = self.resolve(tensor)
+        if isinstance(self.edge(tensor), tuple):
+            self._refuse_lifted(tensor, "retain_grad()")
+        super().retain_grad(tensor)
+
     def _refuse_lifted(self, tensor: Tensor, what: str) -> None:
         """An input's own autograd state belongs to the caller, and no program can change it."""
         if any(x.shadow is tensor for x in self.lifted):
@@ -350,7 +356,7 @@ class TraceEngine(Recorder):
         only, reached = nodes_between(edges, targets)
         wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
         again = self._again(edges, cotangents, wrt, create_graph)
-        self._use([n for n in reachable(edges)[1] if n.seq in only[0]], retain_graph)
+        self._use([n for n in reachable(edges)[1] if n.seq in only.through], retain_graph)
         found = iter(self._emit_grad(outputs, cotangents, wrt, again))
         return [next(found) if hit else None for hit in reached]
 

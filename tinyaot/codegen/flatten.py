@@ -6,7 +6,7 @@ instead of many short ones, and the same kernel for every shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tinyaot.codegen.loops import (
@@ -23,6 +23,7 @@ from tinyaot.codegen.loops import (
     Stmt,
     Store,
     Total,
+    Var,
 )
 
 
@@ -42,6 +43,35 @@ def flatten(loop: Loop) -> Loop:
         return loop
     merged = tuple(renamed(s, inner.var, loop.var) for s in inner.body)
     return Loop(loop.var, loop.extent * inner.extent, merged, inner.vector)
+
+
+def live(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
+    """The statements of a loop without the scalars that none of them reads (a checked index stays:
+    it reports)."""
+    kept: list[Stmt] = []
+    read: set[str] = set()
+    for s in reversed(list(body)):
+        if isinstance(s, Let) and not s.index and s.name not in read:
+            continue
+        kept.append(s)
+        read.update(name for i in indices(s) for _, name in i.terms)
+        if isinstance(s, (Let, Store, Fold)):
+            read.update(_names(s.expr))
+    return tuple(reversed(kept))
+
+
+def _names(e: Expr) -> Iterator[str]:
+    match e:
+        case Var(name):
+            yield name
+        case Apply():
+            for a in e.args:
+                yield from _names(a)
+        case Checked(value, _):
+            yield from _names(value)
+        case Random(seed, base, _, _):
+            yield from _names(seed)
+            yield from _names(base)
 
 
 def steps(index: Index, var: str) -> int:

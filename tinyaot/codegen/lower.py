@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tinyaot.codegen.addresses import Addresses, extent_text
-from tinyaot.codegen.flatten import flatten
+from tinyaot.codegen.flatten import flatten, live
 from tinyaot.codegen.loops import (
     Buffer,
     Combine,
@@ -82,7 +82,7 @@ class _Lowering(Reader):
                     Loop(
                         self.names[self.inner],
                         self.extent(self.inner),
-                        (*stage.body, *stage.overwrites),
+                        live([*stage.body, *stage.overwrites]),
                         stage.vector,
                         tuple(stage.folds),
                     )
