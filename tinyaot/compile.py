@@ -167,9 +167,9 @@ class Compiled:
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         why = None
-        if self._specializations and not kwargs:
+        if self._specializations:
             newest = self._specializations[-1]
-            quick = newest.bind_fast(args)
+            quick = newest.bind_fast(args, kwargs)
             if quick is not None:
                 return newest, quick
         for candidate in reversed(self._specializations):

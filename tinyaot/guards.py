@@ -101,7 +101,28 @@ class _Text:
         return form.format(self.name(slot.owner), self.name(slot.key))
 
     def require(self, condition: str) -> None:
-        self.lines.append(f"        if not ({condition}): return False")
+        self.lines.append(f"        if not ({condition}): return None")
+
+    def arguments(self, at: str, example: Any, found: list[Tensor]) -> bool:
+        """Conditions on an argument like `example`, and names for the tensors in it. Whether they
+        have a fast form."""
+        if isinstance(example, Tensor):
+            self.lines.append(f"        x{len(found)} = {at}")
+            found.append(example)
+        elif type(example) in (tuple, list):
+            self.require(f"{at}.__class__ is {self.name(type(example))}")
+            self.require(f"len({at}) == {len(example)}")
+            inner = [self.arguments(f"{at}[{i}]", x, found) for i, x in enumerate(example)]
+            return all(inner)
+        elif type(example) is dict:
+            self.require(f"tuple({at}) == {self.name(tuple(example))}")
+            inner = [self.arguments(f"{at}[{self.name(k)}]", x, found) for k, x in example.items()]
+            return all(inner)
+        elif isinstance(example, (bool, int, float, str, type(None))):
+            self.require(f"{at} is {self.name(example)}")
+        else:
+            return False
+        return True
 
 
 def fast_check(
@@ -109,17 +130,22 @@ def fast_check(
     identities: list[tuple[Slot, Any]],
     tensors: list[tuple[Slot | None, Tensor]],
     none_grads: list[Tensor],
-    arguments: list[tuple[Tensor, bool]],
+    example: tuple[tuple[Any, ...], dict[str, Any]],
     owners: frozenset[int],
-) -> Callable[..., bool] | None:
-    """A function of the flat tensor arguments that is True only if every guard surely holds.
+) -> Callable[..., tuple[Tensor, ...] | None] | None:
+    """A function of `(args, kwargs)` that gives the tensors among them if every guard surely holds.
 
     scalars, identities: slots and what they have to hold. tensors: state, by slot, with what is in
-    force now (None: held by no slot). arguments: an example of each tensor argument, and whether it
-    requires grad. owners: ids of the arrays that own the bytes of all state, which a new argument
-    must not share. None where a condition has no fast form.
+    force now (None: held by no slot). example: arguments that passed the slow check. owners: ids of
+    the arrays that own the bytes of all state, which a new argument must not share. None where a
+    condition has no fast form.
     """
     text = _Text()
+    arguments: list[Tensor] = []
+    if not text.arguments("args", example[0], arguments):
+        return None
+    if not text.arguments("kwargs", example[1], arguments):
+        return None
     params = [f"x{i}" for i in range(len(arguments))]
     text.require(f"{text.name(mode)}.grad_enabled is {mode.grad_enabled}")
     for slot, value in (*identities, *scalars):
@@ -145,8 +171,8 @@ def fast_check(
         text.require(f"{history}.requires_grad is {tensor._history.requires_grad}")
     for tensor in none_grads:
         text.require(f"{text.name(tensor)}._grad is None")
-    for x, (tensor, grad) in zip(params, arguments, strict=True):
-        if tensor._chain or grad or type(tensor) is not Tensor:
+    for x, tensor in zip(params, arguments, strict=True):
+        if tensor._chain or requires_grad(tensor) or type(tensor) is not Tensor:
             return None
         data = tensor._data
         text.lines.append(f"        d = {x}._data; b = d.base")
@@ -160,12 +186,12 @@ def fast_check(
             text.require(f"{x}._data is not {y}._data and ({x}._data.base is None)")
     body = "\n".join(text.lines)
     source = (
-        f"def check({', '.join(params)}):\n    try:\n{body}\n"
-        f"    except (AttributeError, LookupError, TypeError, ValueError):\n        return False\n"
-        f"    return True\n"
+        f"def check(args, kwargs):\n    try:\n{body}\n"
+        f"    except (AttributeError, LookupError, TypeError, ValueError):\n        return None\n"
+        f"    return ({''.join(x + ', ' for x in params)})\n"
     )
     exec(compile(source, "<tinyaot guards>", "exec"), text.names)
-    check: Callable[..., bool] = text.names["check"]
+    check: Callable[..., tuple[Tensor, ...] | None] = text.names["check"]
     return check
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyaot import random
 from tinyaot.capture import Capture, Ref
-from tinyaot.guards import TensorGuard, fast_check, owner_of, requires_grad
+from tinyaot.guards import TensorGuard, fast_check, owner_of
 from tinyaot.halves import Backward, CompiledNode, Executable, FreedNode
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
@@ -33,6 +33,10 @@ Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tens
 
 def _eager() -> Recorder:
     return cast(Recorder, mode.default)
+
+
+class _Known(list[Any]):
+    """Sources of a call in which all state is surely what it was at the last one."""
 
 
 class Specialization:
@@ -71,8 +75,8 @@ class Specialization:
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
         self._user_at = [i for i, role in enumerate(gives) if role == "user"]
         self._saved_at = [i for i, role in enumerate(gives) if role == "saved"]
-        self._fast: Callable[..., bool] | None = None
-        self._fast_bound: Bound | None = None
+        self._fast: Callable[..., tuple[Tensor, ...] | None] | None = None
+        self._fast_sources: list[Any] = []
         self._fast_arrays: list[Any] = []
         self._fast_tries = FAST_TRIES
         self._numbers = [  # inputs that are no tensors: where a call reads them
@@ -137,25 +141,26 @@ class Specialization:
                 return guard.mismatch(sources[position], captured.inputs[position].name)
         return self._aliasing(tensors, sources) or (sources, tensors)
 
-    def bind_fast(self, args: tuple[Any, ...]) -> Bound | None:
+    def bind_fast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound | None:
         """The same for a call whose reach is untouched since the last one; None if that is not
-        sure. Only for flat positional tensors."""
-        if self._fast is None or self._fast_bound is None or not self._fast(*args):
+        sure."""
+        tensors = None if self._fast is None else self._fast(args, kwargs)
+        if tensors is None:
             return None
-        sources = self._fast_bound[0]
-        for argument, tensor in zip(self.captured.arguments, args, strict=True):
+        sources = _Known(self._fast_sources)
+        for argument, tensor in zip(self.captured.arguments, tensors, strict=True):
             sources[argument.position] = tensor
-        return sources, list(args)
+        return sources, list(tensors)
 
     def make_fast(self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound) -> None:
         """Prepare `bind_fast` from a call that the slow check passed. A few times only: state that
         is another object at every call would have it made at every call."""
-        if not self._fast_tries or kwargs or not all(isinstance(a, Tensor) for a in args):
+        if not self._fast_tries:
             return
         self._fast_tries -= 1
-        captured, sources = self.captured, bound[0]
+        captured, (sources, given) = self.captured, bound
         state = [i for i in self.guards if i not in {a.position for a in captured.arguments}]
-        if any(a.views for a in captured.arguments) or len({id(a) for a in args}) != len(args):
+        if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
             return
         tensors: list[tuple[Slot | None, Tensor]] = [
             (captured.slots.get(i), sources[i]) for i in state
@@ -163,14 +168,14 @@ class Specialization:
         tensors += [(slot, sources[i]) for slot, i in captured.twins]
         if any(slot is not None and slot.read() is not t for slot, t in tensors):
             return  # a NumPy array in reach
-        self._fast_bound = bound
-        self._fast_arrays = self._arrays(list(sources))
+        self._fast_sources = sources
+        self._fast_arrays = self._arrays(sources)
         self._fast = fast_check(
             captured.reach.scalars,
             captured.reach.identities,
             tensors,
             [sources[i] for i in captured.none_grads],
-            [(a, requires_grad(a)) for a in args],
+            (args, kwargs),
             frozenset(owner_of(sources[i]._data) for i in state),
         )
 
@@ -221,8 +226,8 @@ class Specialization:
 
     def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
         """The arrays of the inputs; of state that is surely untouched, those of the last call."""
-        if self._fast_bound is not None and sources is self._fast_bound[0]:
-            arrays = self._fast_arrays
+        if isinstance(sources, _Known):
+            arrays = self._fast_arrays.copy()
             for argument in self.captured.arguments:
                 arrays[argument.position] = sources[argument.position]._data
         else:

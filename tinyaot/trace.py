@@ -324,8 +324,9 @@ class TraceEngine(Recorder):
                 kept = ref()
                 if kept is not None:
                     targets.append(kept)
+        check_alive(nodes)
         again = self._again([edge], [gradient], targets, create_graph)
-        self._use(nodes, retain_graph)
+        free(nodes, retain_graph)
         found = self._emit_grad([tensor], [gradient], targets, again)
         for target, total in zip(targets, found, strict=True):
             have = self.get_grad(target)
@@ -355,8 +356,10 @@ class TraceEngine(Recorder):
         targets = [self.edge(x) for x in inputs]
         only, reached = nodes_between(edges, targets)
         wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
+        nodes = [n for n in reachable(edges)[1] if n.seq in only.through]
+        check_alive(nodes)
         again = self._again(edges, cotangents, wrt, create_graph)
-        self._use([n for n in reachable(edges)[1] if n.seq in only.through], retain_graph)
+        free(nodes, retain_graph)
         found = iter(self._emit_grad(outputs, cotangents, wrt, again))
         return [next(found) if hit else None for hit in reached]
 
@@ -387,13 +390,6 @@ class TraceEngine(Recorder):
                     for t in views
                 }
             )
-
-    def _use(self, nodes: Sequence[TapeNode], retain_graph: bool) -> None:
-        """Note that a backward goes through these nodes: it may, once."""
-        for node in nodes:
-            node.check_alive()
-        for node in nodes if not retain_graph else ():
-            node.free()
 
     def _emit_grad(
         self,
@@ -437,6 +433,18 @@ class TraceEngine(Recorder):
 
     def inputs(self) -> tuple[Input, ...]:
         return tuple(Input(x.value, x.role, x.name, x.requires_grad) for x in self.lifted)
+
+
+def check_alive(nodes: Sequence[TapeNode]) -> None:
+    """A backward goes through these nodes: it may, once."""
+    for node in nodes:
+        node.check_alive()
+
+
+def free(nodes: Sequence[TapeNode], retain_graph: bool) -> None:
+    """A backward went through these nodes."""
+    for node in nodes if not retain_graph else ():
+        node.free()
 
 
 def _views_a_leaf(tensor: Tensor) -> bool:
