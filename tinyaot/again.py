@@ -76,7 +76,8 @@ class _Walk:
     def _operand(self, node: TapeNode, operand: int, given: int) -> int:
         if isinstance(node, WriteNode):
             return given
-        if not isinstance(node, PrimitiveNode):  # gradients of gradients: all that there is
+        if not isinstance(node, PrimitiveNode) or (node.freed and node.saves):
+            # Gradients of gradients, and what was freed: all that there is.
             for edge in node.edges:
                 given |= self.bit(edge)
             return given

@@ -324,9 +324,11 @@ class TraceEngine(Recorder):
                 kept = ref()
                 if kept is not None:
                     targets.append(kept)
-        check_alive(nodes)
+        for node in nodes:
+            node.check_alive()
         again = self._again([edge], [gradient], targets, create_graph)
-        free(nodes, retain_graph)
+        for node in nodes if not retain_graph else ():
+            node.free()
         found = self._emit_grad([tensor], [gradient], targets, again)
         for target, total in zip(targets, found, strict=True):
             have = self.get_grad(target)
@@ -357,9 +359,11 @@ class TraceEngine(Recorder):
         only, reached = nodes_between(edges, targets)
         wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
         nodes = [n for n in reachable(edges)[1] if n.seq in only.through]
-        check_alive(nodes)
+        for node in nodes:
+            node.check_alive()
         again = self._again(edges, cotangents, wrt, create_graph)
-        free(nodes, retain_graph)
+        for node in nodes if not retain_graph else ():
+            node.free()
         found = iter(self._emit_grad(outputs, cotangents, wrt, again))
         return [next(found) if hit else None for hit in reached]
 
@@ -433,18 +437,6 @@ class TraceEngine(Recorder):
 
     def inputs(self) -> tuple[Input, ...]:
         return tuple(Input(x.value, x.role, x.name, x.requires_grad) for x in self.lifted)
-
-
-def check_alive(nodes: Sequence[TapeNode]) -> None:
-    """A backward goes through these nodes: it may, once."""
-    for node in nodes:
-        node.check_alive()
-
-
-def free(nodes: Sequence[TapeNode], retain_graph: bool) -> None:
-    """A backward went through these nodes."""
-    for node in nodes if not retain_graph else ():
-        node.free()
 
 
 def _views_a_leaf(tensor: Tensor) -> bool:

@@ -245,8 +245,8 @@ class Executable:
         source, names = compiled.source, [k.name for k in compiled.kernels]
         if clocked:
             source = c_with_laps(source, names, compiled.threads)
-        self.library = ctypes.CDLL(str(build(source, EXACT)))
-        self.library.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
+        self.loaded = ctypes.CDLL(str(build(source, EXACT)))
+        self.loaded.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes + spare)
         entries = compiled.entries.values()
@@ -288,7 +288,7 @@ class Executable:
         """What each of `kernels` took in the run since this was last asked, on the thread that took
         longest, where `clocked`."""
         shape = self.compiled.threads, max(len(self.compiled.kernels), 1)
-        laps = (ctypes.c_double * (shape[0] * shape[1])).in_dll(self.library, "tinyaot_laps")
+        laps = (ctypes.c_double * (shape[0] * shape[1])).in_dll(self.loaded, "tinyaot_laps")
         seconds = np.ctypeslib.as_array(laps).reshape(shape)
         longest = seconds.max(axis=0)[: len(self.compiled.kernels)].tolist()
         seconds[:] = 0
@@ -379,7 +379,7 @@ class _Bound:
             else:
                 self.others.append(j)
         self.bound: list[np.ndarray | None] = [None] * len(self.others)
-        self.function = getattr(executable.library, f"tinyaot_{entry.name}")
+        self.function = getattr(executable.loaded, f"tinyaot_{entry.name}")
         self.function.restype, self.function.argtypes = ctypes.c_int, [ctypes.c_void_p]
         self.address = ctypes.addressof(self.pointers)
 
