@@ -73,9 +73,13 @@ class Backward:
         return frozenset().union(*(self.uses[k].inputs for k in used))
 
     def saving(self, used: Iterable[int], wanted: int) -> frozenset[int]:
-        """The saving ops that a backward goes through to the wanted inputs (bits)."""
+        """The saving ops that a backward goes through to the wanted inputs (bits; -1: to all, and
+        to leaves made inside)."""
         return frozenset(
-            op for k in used for op, leads in self.uses[k].saving.items() if leads & wanted
+            op
+            for k in used
+            for op, leads in self.uses[k].saving.items()
+            if wanted < 0 or leads & wanted
         )
 
     def all_used_up(self, ops: frozenset[int]) -> bool:

@@ -32,7 +32,7 @@ from tinyaot.shapes import (
     float64,
     int64,
 )
-from tinyaot.tape import TapeNode, Unread, nodes_between, reachable
+from tinyaot.tape import Unread, nodes_between, reachable
 from tinyaot.tensor import Chain, Edge, History, NotKept, Tensor, base_of
 from tinyaot.traced import (
     VIEW_GEOMETRY,
