@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import tinyaot
-from tinyaot.backends import AUTOMATIC, BACKENDS, load_backend, why_unavailable
+from tinyaot.backends import BACKENDS, load_backend, why_unavailable
 from tinyaot.errors import BackendError, ParseError, TinyaotError
 
 PROGRAM = "a built-in name (mlp, gpt, cnn), FILE.py:FUNCTION, or a Record saved as JSON"
@@ -177,10 +177,9 @@ def _record(args: argparse.Namespace, measured: bool = False) -> Any:
 
 
 def _say_which(backend: str) -> None:
-    """A line when "auto" is not what it is at best."""
-    best = AUTOMATIC[0]
+    """A line when "auto" has no choice."""
     if backend == "auto" and not os.environ.get("TINYAOT_BACKEND"):
-        why = why_unavailable(best)
+        why = why_unavailable("c")
         if why is not None:
             found = load_backend("auto")[0]
             print(f"tinyaot: running on {found}: {why.splitlines()[0]}", file=sys.stderr)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyaot.backends import AUTOMATIC, BACKENDS, why_unavailable
+from tinyaot.backends import BACKENDS, why_unavailable
 from tinyaot.backends.toolchain import CANDIDATES, cache_directory
 
 
@@ -56,7 +56,7 @@ def examine() -> list[Check]:
 
 def backends() -> str | None:
     """The backends that can work here, best first."""
-    return ", ".join(b for b in AUTOMATIC if why_unavailable(b) is None) or None
+    return ", ".join(b for b in BACKENDS if why_unavailable(b) is None) or None
 
 
 def _for_backend(backend: str, name: str, found: str | None, remedy: str) -> Check:

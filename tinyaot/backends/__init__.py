@@ -12,8 +12,10 @@ from types import ModuleType
 
 from tinyaot.errors import BackendError
 
-BACKENDS = {"c": "tinyaot.backends.cpu", "numpy": "tinyaot.backends.numpy"}
-AUTOMATIC = ("c", "numpy")  # what "auto" tries, in this order
+BACKENDS = {"numpy": "tinyaot.backends.numpy", "c": "tinyaot.backends.cpu"}
+# What "auto" tries, in this order. Not C yet: on small models its first call (the compiler) and its
+# peak memory (threads' partial sums) still cost more than a short run gains.
+AUTOMATIC = ("numpy",)
 
 
 def load_backend(name: str) -> tuple[str, ModuleType]:
