@@ -19,7 +19,7 @@ from tinyaot.nn import functional as F
 from tinyaot.ops.core import using
 from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, build
-from tinyaot.passes.fusion.model import Machine
+from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.plan import plan_among
 from tinyaot.passes.fusion.regions import REASONS
 from tinyaot.shapes import DType, TensorType, float16, float32, int64

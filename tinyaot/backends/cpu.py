@@ -29,7 +29,7 @@ from tinyaot.codegen.products import Size
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.ir import Input, Output, Program, Value, live_nodes
 from tinyaot.ops.core import TABLE
-from tinyaot.passes.fusion.model import Machine
+from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.plan import (
     FusionPlan,
     bytes_inside,

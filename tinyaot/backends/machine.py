@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tinyaot.cost import Rates
 from tinyaot.passes.fusion.graph import KEEP
-from tinyaot.passes.fusion.model import Machine
+from tinyaot.passes.fusion.machine import Machine
 
 
 def thread_count() -> int:

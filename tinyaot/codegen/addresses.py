@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tinyaot.codegen.loops import Index
 from tinyaot.passes.fusion.accesses import Access, Const
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.storage import Home

@@ -18,8 +18,8 @@ from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.printer import C, Printer, neutral
 from tinyaot.codegen.products import Size, product_lines
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.plan import FusionPlan, tile_text
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Nest, Single

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tinyaot.codegen.printer import Dialect
-from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.storage import dense_strides
 
 Lines = list[str]

@@ -24,9 +24,9 @@ from tinyaot.codegen.loops import (
 from tinyaot.codegen.printer import sees_nan
 from tinyaot.codegen.reading import Reader
 from tinyaot.passes.fusion.accesses import Access
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Nest, Schedule
 

@@ -13,9 +13,9 @@ from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
 from tinyaot.ops.core import TABLE
 from tinyaot.ops.elementwise import TRANSCENDENTAL
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Nest, Schedule
 from tinyaot.shapes import DType

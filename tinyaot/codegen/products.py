@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.model import gemm_dims
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.regions import Region
 
 Size = tuple[int, int, int, int]  # m, n, k at most, and bytes of an element: what packing takes

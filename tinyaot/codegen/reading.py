@@ -27,8 +27,8 @@ from tinyaot.codegen.loops import (
 from tinyaot.codegen.nests import Frame
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access, Const
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import Op
 from tinyaot.shapes import DType, int32, int64
 
 CHEAP = 0.03  # ns an element: recomputing such a map beats keeping it

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.labels import Atom, Labels
+from tinyaot.passes.fusion.op import Op
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from tinyaot.errors import BackendError
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access, Opaque, resolve
-from tinyaot.passes.fusion.forms import LEAVES, Forms, Op
+from tinyaot.passes.fusion.forms import Forms
 from tinyaot.passes.fusion.labels import Atom, Labels
-from tinyaot.passes.fusion.model import LOAD, RANDOM, Machine
+from tinyaot.passes.fusion.machine import LOAD, RANDOM, Machine
+from tinyaot.passes.fusion.op import LEAVES, Op
 from tinyaot.passes.fusion.order import topological
 
 KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored

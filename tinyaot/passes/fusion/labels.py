@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.op import Op
 
 
 class Atom:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.model import Kind
+from tinyaot.passes.fusion.op import Op
 
 HUGE = -1e29  # at or below: exp gives 0, a maximum ignores it
 

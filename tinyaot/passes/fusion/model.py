@@ -12,47 +12,23 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Const
-from tinyaot.passes.fusion.forms import Op
+from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.machine import RANDOM
+from tinyaot.passes.fusion.op import Op
 
-if TYPE_CHECKING:
-    from tinyaot.passes.fusion.graph import Graph
-
-LOAD = 0.08  # ns an element: a load that misses L1
 PACK_A, PACK_B, PACK_B_TRANSPOSED, WRITE_C = 0.1, 0.08, 0.25, 0.05  # ns an element of a product
 CALL, MEMBER = 200.0, 30.0  # ns a product, and a member of a region, each tile
-REDUCE, RANDOM = 0.04, 1.5  # ns an element
+REDUCE = 0.04  # ns an element
 FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2, "fallback": 2.0}
 BARRIER, FORK = 1000.0, 5000.0  # ns a region, and waking the threads
 MAX_ROWS, MAX_ELEMENTS = 1024, 1 << 16  # of a tile
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the model knows of a processor: vector lanes of float32, caches in bytes, bandwidth in
-    bytes a ns, product rate in FLOPs a ns for one core."""
-
-    lanes: int = 8
-    l2: int = 1 << 20
-    l3: int = 32 << 20
-    l3_rate: float = 30.0
-    memory_rate: float = 12.0
-    flops: float = 65.0
-
-    @property
-    def map_scale(self) -> float:
-        """The table's weights are for 16 lanes."""
-        return 16 / self.lanes
-
-    def rate(self, nbytes: int) -> float:
-        """Bytes a ns at the level where a value of this size lives."""
-        return self.l3_rate if nbytes <= self.l3 // 4 else self.memory_rate
 
 
 # Extents of a tile's labels are numbers, or arrays: one entry for each candidate tile.

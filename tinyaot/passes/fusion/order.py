@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tinyaot.cost import is_recomputed
-from tinyaot.ir import PHASES, Phase
-
-if TYPE_CHECKING:
-    from tinyaot.passes.fusion.forms import Op
+from tinyaot.ir import PHASES
+from tinyaot.passes.fusion.op import Op
 
 
 def scalar_ops(ops: Iterable[Op]) -> set[Op]:
@@ -23,11 +20,7 @@ def scalar_ops(ops: Iterable[Op]) -> set[Op]:
 
 def written(op: Op) -> tuple[int, int]:
     """When an op was written: its phase, and the id that its node's result got."""
-    return PHASES.index(phase_of(op)), op.node.result.id if op.node else -1
-
-
-def phase_of(op: Op) -> Phase:
-    return op.node.phase or "forward" if op.node else "forward"
+    return PHASES.index(op.phase), op.node.result.id if op.node else -1
 
 
 def topological(order: Iterable[Op], roots: Iterable[Op]) -> list[Op]:
@@ -72,7 +65,7 @@ def wait_for_gradients(ops: Sequence[Op]) -> None:
             met = [
                 x
                 for x in user.ins
-                if x.backward and x not in clones and x.ins and not reads(x, clone)
+                if x.phase != "forward" and x not in clones and x.ins and not reads(x, clone)
             ]
             if met:
                 clone.after = tuple(met)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from tinyaot.ir import Program
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access
-from tinyaot.passes.fusion.forms import Op, to_forms
+from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.labels import Atom
-from tinyaot.passes.fusion.model import FORK, Machine, best_block
+from tinyaot.passes.fusion.machine import Machine
+from tinyaot.passes.fusion.model import FORK, best_block
+from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.regions import Region, Stuck, partition
 from tinyaot.passes.fusion.statements import Schedule, schedule
 from tinyaot.passes.fusion.storage import Overwritten, Storage, place, verify

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tinyaot.passes.fusion.accesses import Access
-from tinyaot.passes.fusion.forms import Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.limits import find_limits
@@ -29,6 +28,7 @@ from tinyaot.passes.fusion.model import (
     volume,
     whole,
 )
+from tinyaot.passes.fusion.op import Op
 
 # Reason codes of ops that could have joined a region, and did not.
 LABELS_DIFFER = "labels differ"

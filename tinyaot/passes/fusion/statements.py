@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tinyaot.passes.fusion.forms import LEAVES, Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import LEAVES, Op
 from tinyaot.passes.fusion.regions import Region
 
 SINGLE = ("dot", "concat", "fallback")  # forms that are statements of their own

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tinyaot.passes.fusion.forms import LEAVES, Op
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
+from tinyaot.passes.fusion.op import LEAVES, Op
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Schedule
 
