@@ -74,6 +74,17 @@ def transformer() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return step, (ta.randint(0, 64, (8, 64)), ta.randint(0, 64, (8, 64)))
 
 
+def branches() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Independent branches without a backward, in whose order a schedule has a choice."""
+    weights = [ta.randn(256, 256) for _ in range(6)]
+
+    def step(x: Any) -> Any:
+        products = [x @ w for w in weights]
+        return sum((p * p).sum(dim=1) for p in products)
+
+    return step, (ta.randn(64, 256),)
+
+
 Pass = Callable[[Program], Program]
 FULL: dict[str, Pass] = {
     "functionalize": passes.functionalize,
@@ -106,7 +117,7 @@ def without() -> dict[str, dict[str, Pass]]:
 
 
 def main() -> None:
-    for name, build in (("mlp", mlp), ("transformer", transformer)):
+    for name, build in (("mlp", mlp), ("transformer", transformer), ("branches", branches)):
         ta.manual_seed(0)
         step, batch = build()
         captured = capture(step, batch, {})
@@ -136,8 +147,9 @@ def main() -> None:
             peak = planned_peak(program)
             print(f"{off:24} {len(program.nodes):6} {peak:13,} {ratio:7.2f}x")
         _, program = runs["nothing"]
-        apart = sum(p.nbytes for p in buffers_of(program, "arena").values())
-        own = sum(
+        beside = planned_peak(program) - (program.plan.arena if program.plan else 0)
+        apart = beside + sum(p.nbytes for p in buffers_of(program, "arena").values())
+        own = beside + sum(
             n.result.type.nbytes
             for n in program.nodes
             if program.plan is not None
