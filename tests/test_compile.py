@@ -246,3 +246,12 @@ def test_check_names_the_pass_that_changes_a_value(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TINYAOT_CHECK", "1")
     with pytest.raises(ta.errors.VerifyError, match="simplify"):
         ta.compile(lambda x: x + x * 2, backend="numpy")(ta.ones(2))
+
+
+def test_record_false_keeps_only_what_runs() -> None:
+    compiled = ta.compile(lambda x: (x * x).sum(), backend="numpy", record=False)
+    x = ta.ones(3).requires_grad_()
+    compiled(x).backward()
+    (record,) = compiled.records
+    assert [s.name for s in record.stages] == ["emit"] and not record.decisions
+    assert x.grad.tolist() == [2, 2, 2]

@@ -224,6 +224,8 @@ class Compiled:
 
         made = Specialization(captured, executable, record, args, kwargs, narrow)
         record.measurer, record.timer = self._measure, self._time
+        if not self._options.record:  # only what it runs
+            record.stages, record.decisions = record.stages[-1:], []
         self._specializations.append(made)
         if len(self._specializations) >= RECOMPILE_WARNING and not self._warned:
             self._warned = True

@@ -313,8 +313,9 @@ class Executable:
             for output in bound.fresh:
                 kind = "saved" if output.role == "saved" else "outputs"
                 sizes[kind] += output.value.type.nbytes
-        found = {"arena": self.arena.size, "scratch": self.scratch.size, **sizes}
-        return {"planned_peak": sum(found.values()), **found}
+        found = {"arena": self.arena.size, "scratch": self.scratch.size}
+        peak = sum(found.values()) + sum(sizes.values())
+        return {"planned_peak": peak, **found, "outputs": sizes["outputs"]}
 
     def inputs(self, entry: str) -> list[Value]:
         """What `run(entry, ...)` takes."""
