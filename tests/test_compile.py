@@ -9,6 +9,7 @@ import pytest
 
 import tinyaot as ta
 import tinyaot.nn.functional as F
+from tests import agree
 from tests.agree import check
 from tinyaot import nn
 
@@ -255,3 +256,17 @@ def test_record_false_keeps_only_what_runs() -> None:
     (record,) = compiled.records
     assert [s.name for s in record.stages] == ["emit"] and not record.decisions
     assert x.grad.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("backend", agree.BACKENDS)
+def test_a_number_of_bytes_is_a_hard_bound_on_every_backend(backend: str) -> None:
+    net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    x = ta.ones(32, 8)
+    for budget in (5_000, 10_000, 100_000):
+        compiled = ta.compile(lambda x: net(x).sum(), backend=backend, memory_budget=budget)
+        try:
+            peak = compiled.explain(x).memory["planned_peak"]
+        except ta.errors.BudgetError:
+            assert budget < 100_000
+        else:
+            assert peak is not None and peak <= budget

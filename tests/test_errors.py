@@ -239,6 +239,8 @@ DATA_DEPENDENT: list[tuple[str, Call, list[str]]] = [
     ("range", lambda m, v, i, b, s: range(i[2]), ["item"]),
     ("contains", lambda m, v, i, b, s: 1.0 in m, ["bool"]),
     ("nonzero", lambda m, v, i, b, s: m.nonzero(), ["nonzero", "f32[2,3]", "where"]),
+    ("zeros", lambda m, v, i, b, s: ta.zeros(i[2]), ["zeros", "depends on data", "shapes"]),
+    ("reshape", lambda m, v, i, b, s: m.reshape(i.sum() * 0 + 6), ["reshape", "depends on data"]),
     ("mask", lambda m, v, i, b, s: i[b], ["index", "(3,)", "where", "masked_fill"]),
     ("one_hot", lambda m, v, i, b, s: ta.one_hot(i), ["one_hot", "num_classes"]),
     ("mask-rows", lambda m, v, i, b, s: set_item(i, b, i[:2]), ["index", "where"]),

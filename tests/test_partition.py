@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import tinyaot as ta
 from tests.random_programs import random_arrays, random_program
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
@@ -398,6 +399,29 @@ def test_the_whole_budget_is_used() -> None:
         (summary,) = (d for d in log if d.kind == "partition")
         extra.append(summary.numbers["extra_seconds"])
     assert extra[0] == 0 < extra[1] and extra == sorted(extra)
+
+
+def test_the_fraction_0_is_the_least_that_a_number_of_bytes_finds() -> None:
+    """Also where the least plan is not among those that look the least before scheduling."""
+    model = ta.nn.Sequential(ta.nn.Linear(8, 16), ta.nn.GELU(), ta.nn.Linear(16, 4))
+    optimizer = ta.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: ta.Tensor, y: ta.Tensor) -> ta.Tensor:
+        optimizer.zero_grad()
+        loss = ta.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def planned(budget: float) -> int:
+        compiled = ta.compile(step, backend="numpy", memory_budget=budget)
+        batch = ta.rand(32, 8), ta.arange(32) % 4
+        return int(compiled.explain(*batch).memory["planned_peak"])
+
+    least = planned(0.0)
+    assert planned(least) == least
+    with pytest.raises(BudgetError, match=rf"least planned peak found is {least} bytes"):
+        planned(least - 1)
 
 
 def test_a_budget_that_no_plan_keeps() -> None:

@@ -16,7 +16,7 @@ from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import capture
 from tinyaot.cost import NUMPY_RATES, Rates
-from tinyaot.errors import BackendError, TinyaotError, TraceError, VerifyError
+from tinyaot.errors import BackendError, BudgetError, TinyaotError, TraceError, VerifyError
 from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
@@ -215,6 +215,7 @@ class Compiled:
         record.memory.update(executable.memory)
         if executable.buffers is not None:
             record.buffers, record.clock = executable.buffers, "kernel"
+        self._check_budget(record)
         record.recompiled_because = why
         partitioned = record.program("partition")
 
@@ -235,6 +236,15 @@ class Compiled:
                 stacklevel=4,
             )
         return made
+
+    def _check_budget(self, record: Record) -> None:
+        """A number of bytes is a hard bound, also where the backend plans memory of its own."""
+        budget, peak = self._options.memory_budget, record.memory["planned_peak"]
+        if isinstance(budget, int) and peak is not None and peak > budget:
+            raise BudgetError(
+                f"memory_budget={budget}: the {record.backend} backend plans {peak} bytes; that is "
+                f"the least it found"
+            )
 
     def _measure(self, *args: Any, **kwargs: Any) -> dict[str, int]:
         """What `record.measure(*args)` calls."""

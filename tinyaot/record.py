@@ -206,9 +206,10 @@ class Record:
 
     # ---- the life of one value ----
 
-    def why(self, id_: int) -> str:
+    def why(self, id_: int | str) -> str:
         """The life of one value, in words: what computes it and for whom, from which of the user's
         lines, what was decided about it, and where it lives. Raises KeyError for an unknown id."""
+        id_ = int(str(id_).removeprefix("%"))
         seen = [s for s in self.stages if id_ in s.program.values]
         if not seen:
             raise KeyError(f"no value %{id_} at any stage of {self.name}")

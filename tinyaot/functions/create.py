@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import DTypeError, ShapeError
+from tinyaot.errors import DTypeError, ShapeError, TraceError
 from tinyaot.functions.operands import (
     as_array,
     as_scalar,
@@ -63,6 +63,11 @@ def sizes_of(op: str, size: tuple[Any, ...]) -> Shape:
     """The shape in `zeros(2, 3)` or `zeros((2, 3))`; sizes are ints from 0 up."""
     try:
         shape = tuple(operator.index(n) for n in dims_of(size))
+    except TraceError:
+        raise TraceError(
+            f"{op}: a size that depends on data is not known in a trace; compute it outside the "
+            "compiled function, or from shapes alone"
+        ) from None
     except TypeError:
         raise DTypeError(f"{op}: sizes must be ints, got {dims_of(size)}") from None
     if any(n < 0 for n in shape):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import DTypeError, ShapeError
+from tinyaot.errors import DTypeError, ShapeError, TraceError
 from tinyaot.functions.operands import as_tensor, dims_of, numpy_names
 from tinyaot.shapes import (
     Shape,
@@ -56,6 +56,11 @@ def _target(op: str, x: Tensor, shape: tuple[Any, ...]) -> Shape:
         sizes = tuple(map(operator.index, sizes))
         if math.prod(sizes) == x.size and min(sizes, default=0) >= 0:
             return sizes
+    except TraceError:
+        raise TraceError(
+            f"{op}: a size that depends on data is not known in a trace; compute it outside the "
+            "compiled function, or from shapes alone"
+        ) from None
     except TypeError:
         raise DTypeError(f"{op}: sizes must be ints, got {sizes}") from None
     try:

@@ -200,7 +200,7 @@ def _within(budget: int | float, candidates: list[Candidate], save_all: Candidat
     """The fastest candidate whose planned peak keeps the budget."""
     limit: float = budget
     if isinstance(budget, float):
-        least = least_of(candidates).peak
+        least = min(c.peak for c in candidates)
         limit = least + budget * max(save_all.peak - least, 0)
     for candidate in sorted(candidates, key=lambda c: c.seconds):
         if candidate.keeps(limit):
