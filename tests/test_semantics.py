@@ -707,3 +707,16 @@ def test_gradients_given_away_have_bytes_of_their_own():
 
     ran = check(f, f32(1, 2), f32(3, 4))
     values(ran, [1.5, 1.5], [0.5, 0.5])
+
+
+def test_a_gradient_inside_does_not_miss_a_path_outside():
+    def f(a, b):
+        (d,) = ta.grad((b * b).sum() + a.sum(), a, allow_unused=True, create_graph=True)
+        return d * b
+
+    g = build(f)
+    leaf = ta.tensor([1.0, 2.0], requires_grad=True)
+    a, apart = leaf * 1, ta.tensor([3.0, 4.0], requires_grad=True) * 1
+    np.testing.assert_allclose(g(a, apart).detach().numpy(), f(a, apart).detach().numpy())
+    with pytest.raises(ta.errors.TraceError, match="computed outside it from a"):
+        g(a, a * 3)

@@ -56,6 +56,7 @@ class Capture:
     leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
     freed: dict[int, Reached] = field(default_factory=dict)  # inputs written with what was freed
     inner_grads: list[tuple[int, int]] = field(default_factory=list)  # `.grad` of results
+    outside: list[tuple[int, int]] = field(default_factory=list)  # see TraceEngine.outside
 
     @property
     def joint(self) -> bool:
@@ -307,6 +308,7 @@ def _finish(
         results.leaves,
         freed,
         inner_grads,
+        [(engine.lifted.index(x), engine.lifted.index(y)) for x, y in engine.outside],
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tinyaot import random
 from tinyaot.capture import Capture, Ref
+from tinyaot.errors import TraceError
 from tinyaot.guards import TensorGuard, fast_check, owner_of
 from tinyaot.halves import Backward, CompiledNode, Executable, FreedNode
 from tinyaot.ops.core import mode
@@ -23,6 +24,7 @@ from tinyaot.record import Record
 from tinyaot.recorder import Recorder
 from tinyaot.results import Reached, Result, replay
 from tinyaot.state import SCALARS, Slot, same_scalar
+from tinyaot.tape import nodes_between
 from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
 from tinyaot.tree import leaves, structure
 
@@ -210,6 +212,8 @@ class Specialization:
     def __call__(self, bound: Bound) -> Any:
         sources, tensors = bound
         captured = self.captured
+        if captured.outside:
+            self._check_outside(sources)
         arrays = self._arrays(sources)
         for position, _ in self.mutated:
             storage = sources[position]._history.storage
@@ -223,6 +227,19 @@ class Specialization:
         else:
             outputs = self._forward(sources, arrays)
         return self._finish(sources, tensors, outputs)
+
+    def _check_outside(self, sources: list[Any]) -> None:
+        """A gradient inside the function by one argument cannot see that another was computed from
+        it outside: refuse what would leave that path out."""
+        edge = _eager().edge
+        for through, by in self.captured.outside:
+            if nodes_between([edge(sources[through])], [edge(sources[by])])[1][0]:
+                name, other = (self.captured.inputs[i].name for i in (by, through))
+                raise TraceError(
+                    f"grad() by {name} inside a compiled function reaches an argument that was "
+                    f"computed outside it from {name}: {other}; compute {other} inside, or "
+                    f"detach() it"
+                )
 
     def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
         """The arrays of the inputs; of state that is surely untouched, those of the last call."""

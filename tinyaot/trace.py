@@ -60,7 +60,7 @@ class TraceEngine(Recorder):
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
         self.none_grads: list[Lifted] = []  # inputs whose `.grad` was read, and was None
-        self.has_grad = False
+        self.outside: list[tuple[Lifted, Lifted]] = []  # gradients by the second, through the first
         self.closed = False
 
     # ---- tensors from outside -------------------------------------------------------------------
@@ -358,7 +358,11 @@ class TraceEngine(Recorder):
         targets = [self.edge(x) for x in inputs]
         only, reached = nodes_between(edges, targets)
         wrt = [x for x, hit in zip(inputs, reached, strict=True) if hit]
-        nodes = [n for n in reachable(edges)[1] if n.seq in only.through]
+        nodes = reachable(edges)[1]
+        outer = [x for x in self.lifted if any(x.outer is n for n in nodes)]
+        by = [x for x in self.lifted if any(x.shadow is t for t in inputs)]
+        self.outside += [(x, y) for x in outer for y in by if x is not y]
+        nodes = [n for n in nodes if n.seq in only.through]
         for node in nodes:
             node.check_alive()
         again = self._again(edges, cotangents, wrt, create_graph)
@@ -404,7 +408,6 @@ class TraceEngine(Recorder):
     ) -> list[Tensor]:
         if not wrt:
             return []
-        self.has_grad = True
         self.builder.loc = user_location()
         given = [self.resolve(c) if c is not None else None for c in cotangents]
         explicit = any(c is not None for c in given)
