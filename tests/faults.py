@@ -120,6 +120,34 @@ TABLE = """
 - if ordered and owner.setdefault
 + if owner.setdefault
 
+@ passes/entries.py backward-without-its-views: codegen_random ir_cases fuse
+- nodes = live_nodes([*free, *second], [o.value for o in gradients])
++ nodes = second
+@ passes/entries.py saved-value-not-taken: fuse semantics
+- inputs=taken + saved + program.inputs_of("cotangent"),
++ inputs=taken + program.inputs_of("cotangent") + saved,
+@ passes/layout.py copies-not-recorded: fuse
+- if op.reason and log is not None:
++ if op.reason and log:
+@ passes/layout.py outputs-as-they-were: ir_cases fuse
+- outputs=tuple(outputs[id(o)] for o in program.outputs),
++ outputs=program.outputs,
+@ passes/fuse.py notes-of-another-program: fuse
+- if isinstance(program.notes, Fusion) and program.notes.nodes is program.nodes:
++ if isinstance(program.notes, Fusion):
+@ passes/fuse.py one-plan-for-both-halves: fuse
+- plan = plan_fusion(part, threads, machine)
++ plan = plan_fusion(entries[next(iter(entries))], threads, machine)
+@ passes/regions.py freed-a-level-early: fuse ir_cases semantics
+- first, last = self.begins[lo], self.ends.get(hi, end)
++ first, last = self.begins[lo], self.ends.get(hi - 1, end)
+@ passes/regions.py saved-values-at-one-place: codegen_random semantics fuse
+- saved += padded(place.nbytes)
++ saved += 0
+@ passes/regions.py in-place-unseen: ir_cases fuse
+- found.append((value.id, Place("input", 0, value.type.nbytes, leaf, first, end)))
++ found.append((value.id, Place("output", 0, value.type.nbytes, value.id, first, end)))
+
 @ passes/storage.py permuted-counts-as-whole: plan
 - and not seen.offset and seen.is_contiguous:
 + and not seen.offset:

@@ -17,11 +17,14 @@ from tinyaot.interpret import interpret
 from tinyaot.ir import Input, Output, Program
 from tinyaot.nn import functional as F
 from tinyaot.ops.core import using
+from tinyaot.passes import fuse
+from tinyaot.passes.fusion.figures import ALONE, SHARED
 from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, build
 from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.plan import plan_among
 from tinyaot.passes.fusion.regions import REASONS
+from tinyaot.record import Decision
 from tinyaot.shapes import DType, TensorType, float16, float32, int64
 
 needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
@@ -167,8 +170,10 @@ def test_half_precision_is_refused_by_name() -> None:
 
 
 def test_reasons_come_from_the_list_and_kernels_have_facts() -> None:
-    compiled = cpu.compile_program(program(LAYER, layer), 2)
-    assert {d.reason for d in compiled.decisions} <= {*REASONS, cpu.SHARED, cpu.ALONE}
+    log: list[Decision] = []
+    fused = fuse(program(LAYER, layer), machine=MACHINE, threads=2, log=log)
+    assert {d.reason for d in log} <= {*REASONS, SHARED, ALONE}
+    compiled = cpu.compile_program(fused, 2)
     assert all(k.seconds > 0 and k.bytes > 0 for k in compiled.kernels)
     assert sum(k.flops for k in compiled.kernels) >= 2 * 64 * 40 * 24
 

@@ -26,7 +26,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
     ("ir",),
     ("ops",),
     ("builder", "text", "random", "cost", "memory"),
-    ("verify", "verify_plan", "record", "tensor"),
+    ("verify", "verify_plan", "verify_regions", "record", "tensor"),
     ("tape", "recorder", "passes", "codegen"),
     ("eager", "overlap", "tree", "again"),
     ("functions", "derivatives", "device", "gradcheck", "interpret", "backends"),

@@ -59,7 +59,7 @@ def test_both_halves_of_a_function_are_timed(backend: str) -> None:
         found = [
             k.seconds
             for k in record.kernels
-            if any(program.producers[i].phase == phase for i in k.members)
+            if any(program.computed[i].phase == phase for i in k.members)
         ]
         assert found and all(s is not None for s in found) and max(s or 0 for s in found) > 0
     assert x.grad is None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tinyaot.errors import VerifyError
+from tinyaot.interpret import interpret
 from tinyaot.ir import Node, Output, Program, Value
 from tinyaot.ops import TABLE
 from tinyaot.shapes import TensorType, float32, float64
@@ -393,6 +394,95 @@ def test_the_arena_does_not_join_the_halves() -> None:
     verify(read(text))
     text = edit(text, "%2 saved 0 -> %2 arena 0", "%3 saved 0 -> %3 arena 0", "arena=0 -> arena=16")
     broken_law(read(text), "outputs outlive the call")
+
+
+# ---- regions ------------------------------------------------------------------------------------
+
+FUSED = """
+program step @ plan
+  input %0: f32[4] argument "x"
+  input %1: f32[4] state "w"
+  %2: f32[4], %3: f32[4] = region(%0, %1) {name="r0", tile=[4], block=[4], level=1} forward body
+    program step_region_0 @ plan next=%9
+      input %0: f32[4] argument
+      input %1: f32[4] argument
+      %2: f32[4] = mul(%0, %1) forward
+      %3: f32[4] = exp(%2) forward
+      output user %2
+      output user %3
+  end
+  %5: f32[1] = region(%3) {name="step_region_1", tile=[4], block=[4], level=2} forward body
+    program step_region_1 @ plan next=%9
+      input %3: f32[4] argument
+      %4: f32[4] = sin(%3) forward
+      %5: f32[1] = sum(%4) {axes=[0]} forward
+      output user %5
+  end
+  %6: f32[4] = region(%2, %3) {name="step_region_2", tile=[4], block=[4], level=3} update body
+    program step_region_2 @ plan next=%9
+      input %2: f32[4] argument
+      input %3: f32[4] argument
+      %4: f32[4] = sin(%3) forward
+      %6: f32[4] = sub(%2, %4) update
+      output user %6
+  end
+  output user %5 "loss"
+  output mutated %6 of %1 "w"
+  plan arena=80 scratch=64
+  place %0 input offset=0 bytes=16 root=%0 live=-1..0
+  place %1 input offset=0 bytes=16 root=%1 live=-1..3
+  place %2 arena offset=0 bytes=16 root=%2 live=0..2
+  place %3 arena offset=64 bytes=16 root=%3 live=0..2
+  place %5 output offset=0 bytes=4 root=%5 live=1..3
+  place %6 input offset=0 bytes=16 root=%1 live=-1..3
+"""
+
+
+def test_fused_programs_round_trip_and_obey() -> None:
+    program = parse(FUSED)
+    verify(program)
+    assert parse(str(program)) == program
+    assert program.is_fused and len(program.nodes) == 3 and len(program.computed) == 5
+    x, w = (np.arange(4, dtype=np.float32) + k for k in (0, 1))
+    loss, new = interpret(program, x, w)
+    np.testing.assert_allclose(loss, [np.sin(np.exp(x * w)).sum()], rtol=1e-5)
+    np.testing.assert_allclose(new, x * w - np.sin(np.exp(x * w)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change, law",
+    [
+        ("region(%2, %3) -> region(%3, %2)", "bodies fit their regions"),
+        ("%2: f32[4], %3: f32[4] = -> %3: f32[4], %2: f32[4] =", "bodies fit their regions"),
+        ("step_region_1 @ plan -> step_region_1 @ fuse", "bodies fit their regions"),
+        ("sub(%2, %4) -> sub(%2, %3)", None),
+        ("block=[4], level=2 -> block=[4], level=1", "levels follow reads"),
+        ("level=3} update -> level=2} update", None),
+        ("place %3 arena offset=64 -> place %3 arena offset=8", "region buffers are apart"),
+        ("arena=80 -> arena=72", "region values have places"),
+        ("root=%2 live=0..2 -> root=%2 live=0..1", "region lives are right"),
+        ("place %5 output -> place %5 arena", "region lives are right"),
+        ("place %6 input offset=0 bytes=16 root=%1 -> place %6 output offset=0 bytes=16 root=%6",
+         "region outputs outlive the call"),
+    ],
+)  # fmt: skip
+def test_corrupted_regions(change: str, law: str | None) -> None:
+    program = parse(edit(FUSED, change))
+    if law is None:
+        verify(program)
+    else:
+        broken_law(program, law)
+
+
+def test_one_id_is_one_computation() -> None:
+    at = FUSED.rindex("sin(%3)")
+    broken_law(parse(FUSED[:at] + "cos(%3)" + FUSED[at + 7 :]), "one computation an id")
+
+
+def test_a_region_has_a_body_and_only_it() -> None:
+    good = parse(FUSED)
+    broken_law(change(good, 0, body=None), "ops are declared")
+    broken_law(good.replace(stage="layout", plan=None), "ops are declared")
 
 
 # ---- what text cannot say -----------------------------------------------------------------------

@@ -8,13 +8,13 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
 
 from tinyaot import passes
 from tinyaot.backends import load_backend
-from tinyaot.capture import capture
+from tinyaot.capture import Capture, capture
 from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import BackendError, BudgetError, TinyaotError, TraceError, VerifyError
 from tinyaot.halves import Executable
@@ -26,6 +26,8 @@ from tinyaot.specialization import Bound, Specialization
 from tinyaot.state import COMPILED_METHODS
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
+
+Loops: TypeAlias = dict[str, Any]  # the options of fuse
 
 PARTITIONS = ("min_cut", "save_all", "recompute_all")
 RECOMPILE_WARNING = 8  # specialisations of one function, from which on a warning says so once
@@ -77,9 +79,14 @@ class Pipeline:
 
 
 def lower(
-    program: Program, options: Options, joint: bool, rates: Rates = NUMPY_RATES
+    program: Program,
+    options: Options,
+    joint: bool,
+    rates: Rates = NUMPY_RATES,
+    loops: Loops | None = None,
 ) -> tuple[Program, Pipeline]:
-    """From a traced Program to a planned one.
+    """From a traced Program to a planned one. `loops`: the options of fuse, for a backend that
+    prints loops.
 
     What to look at: each stage is a Program that prints, parses back, verifies and runs.
     """
@@ -102,16 +109,22 @@ def lower(
         ),
         x,
     )
-    return _place(x, p), p
+    return _place(x, p, loops), p
 
 
-def _place(x: Program, p: Pipeline) -> Program:
+def _place(x: Program, p: Pipeline, loops: Loops | None) -> Program:
     """From a partitioned Program to a planned one."""
     log = p.decisions
-    x = p.stage("layout", lambda: passes.assign_layouts(x, log=log), x)
-    x = p.stage("fuse", lambda: passes.fuse(x, log=log), x)
+    fusing: Loops = loops or {"machine": None}
+    x = p.stage("layout", lambda: passes.assign_layouts(x, loops=bool(loops), log=log), x)
+    x = p.stage("fuse", lambda: passes.fuse(x, **fusing, log=log), x)
     x = p.stage("schedule", lambda: passes.schedule(x, log=log), x)
     return p.stage("plan", lambda: passes.plan(x, log=log), x)
+
+
+def loops_of(backend: Any) -> Loops | None:
+    """The options of fuse for a backend that prints loops."""
+    return cast(Loops, backend.loops()) if hasattr(backend, "loops") else None
 
 
 def check_values(name: str, before: Program, after: Program) -> None:
@@ -196,20 +209,15 @@ class Compiled:
         captured = capture(self.__wrapped__, args, kwargs, self._options.keep_grads)
         traced = time.perf_counter() - began
         name, backend = load_backend(self._options.backend)
-        rates = backend.rates() if hasattr(backend, "rates") else NUMPY_RATES
-        program, pipeline = lower(captured.program, self._options, captured.joint, rates)
-        pipeline.stages[0].seconds += traced
-        began = time.perf_counter()
         try:
-            executable = backend.Executable(program)
+            pipeline, executable = self._build(captured, backend)
         except BackendError as refused:
             if self._options.backend != "auto" or name == "numpy":
                 raise
             warnings.warn(f"{self._name} runs on numpy: {refused}", stacklevel=4)
             name, backend = load_backend("numpy")
-            executable = backend.Executable(program)
-        pipeline.stages.append(Stage("emit", program, time.perf_counter() - began))
-        pipeline.decisions += executable.decisions
+            pipeline, executable = self._build(captured, backend)
+        pipeline.stages[0].seconds += traced
         record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
         record.kernels = list(executable.kernels)
         record.memory.update(executable.memory)
@@ -220,7 +228,7 @@ class Compiled:
         partitioned = record.program("partition")
 
         def narrow(used: frozenset[int]) -> Executable:
-            half = _place(passes.narrow(partitioned, used), Pipeline())
+            half = _place(passes.narrow(partitioned, used), Pipeline(), loops_of(backend))
             return cast(Executable, backend.Executable(half))
 
         made = Specialization(captured, executable, record, args, kwargs, narrow)
@@ -236,6 +244,17 @@ class Compiled:
                 stacklevel=4,
             )
         return made
+
+    def _build(self, captured: Capture, backend: Any) -> tuple[Pipeline, Any]:
+        """The planned program as the last of its stages, and what runs it."""
+        rates = backend.rates() if hasattr(backend, "rates") else NUMPY_RATES
+        program, pipeline = lower(
+            captured.program, self._options, captured.joint, rates, loops_of(backend)
+        )
+        began = time.perf_counter()
+        executable = backend.Executable(program)
+        pipeline.stages.append(Stage("emit", program, time.perf_counter() - began))
+        return pipeline, executable
 
     def _check_budget(self, record: Record) -> None:
         """A number of bytes is a hard bound, also where the backend plans memory of its own."""

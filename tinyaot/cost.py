@@ -88,8 +88,10 @@ def _elements(primitive: Primitive, node: Node) -> int:
 
 
 def node_cost(node: Node, rates: Rates = NUMPY_RATES, *, copies: bool = False) -> Cost:
-    """The cost of one node on its own (not fused with its neighbours). Constants cost nothing, and
-    nor do views; `copies`: unless this is one that strides cannot express."""
+    """The cost of one node on its own (not fused with its neighbours), or of one region. Constants
+    cost nothing, and nor do views; `copies`: unless this is one that strides cannot express."""
+    if node.body is not None:
+        return _region_cost(node, rates)
     primitive = TABLE.get(node.op)
     if primitive is None or node.op == "full" or (primitive.may_alias and not copies):
         return FREE
@@ -106,6 +108,14 @@ def node_cost(node: Node, rates: Rates = NUMPY_RATES, *, copies: bool = False) -
     return Cost(flops, moved, rates.node + max(arithmetic, moved / rates.bandwidth))
 
 
+def _region_cost(node: Node, rates: Rates) -> Cost:
+    """All arithmetic of the body, and the bytes that cross its border."""
+    assert node.body is not None
+    inside = sum((node_cost(n, rates) for n in node.body.nodes), FREE)
+    moved = sum(v.type.nbytes for v in (*node.inputs, *node.results))
+    return Cost(inside.flops, moved, rates.node + max(inside.seconds, moved / rates.bandwidth))
+
+
 def is_recomputed(node: Node) -> bool:
     """Whether the node repeats a forward computation (a clone made by partition)."""
     return any(step.relation == "recompute-of" for step in node.origin)
@@ -115,7 +125,7 @@ def flops_by_phase(program: Program) -> dict[str, int]:
     """FLOPs of `forward`, `backward`, `recompute` (clones, not counted as backward) and
     `update`."""
     found = {"forward": 0, "backward": 0, "recompute": 0, "update": 0}
-    for node in program.nodes:
+    for node in program.computed.values():
         phase: Phase = node.phase or "forward"
         found["recompute" if is_recomputed(node) else phase] += node_cost(node).flops
     return found

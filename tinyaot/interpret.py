@@ -56,6 +56,11 @@ def run_nodes(
     with np.errstate(all="ignore"):
         for node in nodes:
             operands = [values[v.id] for v in node.inputs]
+            if node.body is not None:
+                inside = {v.id: x for v, x in zip(node.inputs, operands, strict=True)}
+                run_nodes(node.body.nodes, inside, observe)
+                values.update((r.id, inside[r.id]) for r in node.results)
+                continue
             if node.op == "write":
                 target = operands[0].view()
                 target.flags.writeable = True  # NumPy's broadcast views are not, even of themselves

@@ -65,7 +65,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation. `attrs` are plain data (numbers, strings, dtypes, tuples of these)."""
+    """One operation. `attrs` are plain data (numbers, strings, dtypes, tuples of these).
+
+    A `region`, the fused loop nest that one kernel will be, has a `body`: a Program of its own
+    whose inputs are the node's operands and whose outputs are its results, under the same ids (the
+    computations of XLA's fusion instructions). A value that several loops compute anew has its id
+    in each of their bodies."""
 
     op: str
     inputs: tuple[Value, ...]
@@ -74,6 +79,7 @@ class Node:
     phase: Phase | None = None
     loc: Loc | None = None
     origin: tuple[Origin, ...] = ()
+    body: Program | None = None
 
     @property
     def result(self) -> Value:
@@ -127,10 +133,12 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The memory plan of a scheduled Program: bytes of the arena and each value's place. All values
-    with one root have equal places; how a view lies in its buffer follows from the nodes."""
+    with one root have equal places; how a view lies in its buffer follows from the nodes.
+    `scratch`: bytes beside the arena for what lives inside regions, of all threads."""
 
     arena: int
     places: Mapping[int, Place]
+    scratch: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,9 @@ class Program:
     `nodes` are in execution order. After partitioning, a node's `phase` says which half it is in;
     the halves of an ahead-of-time compiled function are two entry points of one Program: the
     forward takes the inputs but the cotangents, and gives the user's, mutated and saved outputs;
-    the backward takes saved values and cotangents and gives the gradients.
+    the backward takes saved values and cotangents and gives the gradients. `notes` is what a pass
+    leaves for the next one, so that it need not be found again: it is not printed, and for a
+    Program without it, one that was parsed, it is found anew.
     """
 
     name: str
@@ -150,11 +160,31 @@ class Program:
     outputs: tuple[Output, ...]
     next_id: int
     plan: Plan | None = None
+    notes: Any = field(default=None, compare=False, repr=False)
 
     @cached_property
     def producers(self) -> dict[int, Node]:
         """The node that defines each value (inputs have none)."""
         return {r.id: n for n in self.nodes for r in n.results}
+
+    @cached_property
+    def all_nodes(self) -> tuple[Node, ...]:
+        """The nodes that compute, in order: in place of a region, those of its body."""
+        return tuple(m for n in self.nodes for m in (n.body.all_nodes if n.body else (n,)))
+
+    @cached_property
+    def computed(self) -> dict[int, Node]:
+        """The node that computes each value, those inside bodies too."""
+        found: dict[int, Node] = {}
+        for n in self.all_nodes:
+            for r in n.results:
+                found.setdefault(r.id, n)
+        return found
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether its nodes are regions."""
+        return any(n.body is not None for n in self.nodes)
 
     @cached_property
     def values(self) -> dict[int, Value]:

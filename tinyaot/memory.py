@@ -30,9 +30,9 @@ def output_bytes(program: Program) -> int:
 
 
 def scratch_bytes(program: Program) -> int:
-    """The most that a node allocates beside its result while it runs."""
-    most = 0
-    for node in program.nodes:
+    """The most that a node allocates beside its result while it runs, or what lives in regions."""
+    most = _planned(program).scratch
+    for node in () if program.is_fused else program.nodes:
         types = [v.type for v in node.inputs]
         for result in node.results:
             most = max(most, TABLE[node.op].scratch(types, result.type, node.attrs))

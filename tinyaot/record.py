@@ -210,19 +210,21 @@ class Record:
         """The life of one value, in words: what computes it and for whom, from which of the user's
         lines, what was decided about it, and where it lives. Raises KeyError for an unknown id."""
         id_ = int(str(id_).removeprefix("%"))
-        seen = [s for s in self.stages if id_ in s.program.values]
+        seen = [s for s in self.stages if id_ in s.program.values or id_ in s.program.computed]
         if not seen:
             raise KeyError(f"no value %{id_} at any stage of {self.name}")
         last = seen[-1].program
-        lines = [f"%{id_}: {last.values[id_].type}"]
-        node = last.producers.get(id_)
+        node = last.computed.get(id_)
+        types = {r.id: r.type for r in node.results} if node else {}
+        lines = [f"%{id_}: {types[id_] if node else last.values[id_].type}"]
         if node is None:
             entry = next(i for i in last.inputs if i.value.id == id_)
             lines.append(f"  input: {entry.role} {entry.name}".rstrip())
         else:
             lines += _story(node)
         lines.append(f"  stages: {seen[0].name} to {seen[-1].name}")
-        readers = [str(n.results[0]) for n in last.users[id_] if n.results]
+        reading = (n for n in last.computed.values() if any(v.id == id_ for v in n.inputs))
+        readers = [str(n.results[0]) for n in reading]
         given = [f"{o.role} output" for o in last.outputs if o.value.id == id_]
         lines.append(f"  read by: {', '.join([*readers, *given]) or 'nobody'}")
         lines += self._clones(id_)
@@ -242,23 +244,17 @@ class Record:
 
     def _inlined(self, id_: int) -> list[str]:
         """Of a value that no kernel makes on its own: the kernels that it is a part of."""
-        program = self.stages[-1].program
-        name_of = {i: k.name for k in self.kernels for i in k.members}
-        found: dict[str, None] = {}
-        todo, seen = [id_], {id_}
-        while todo and id_ in program.values:
-            for reader in (r.id for n in program.users[todo.pop()] for r in n.results):
-                if reader in name_of:
-                    found[name_of[reader]] = None
-                elif reader not in seen:
-                    seen.add(reader)
-                    todo.append(reader)
+        found = [
+            str(n.attrs["name"])
+            for n in self.stages[-1].program.nodes
+            if n.body is not None and id_ in n.body.computed
+        ]
         return [f"  kernel: none of its own, a part of {', '.join(found)}"] if found else []
 
     def _clones(self, id_: int) -> list[str]:
         clones = [
             str(n.results[0])
-            for n in self.stages[-1].program.nodes
+            for n in self.stages[-1].program.computed.values()
             for o in n.origin
             if o.relation == "recompute-of" and o.id == id_
         ]

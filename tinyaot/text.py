@@ -9,6 +9,8 @@ a program that breaks one can still be read, printed and looked at. It never eva
       %1: f32[4,3] = exp(%0) forward @"train.py":12 <traced %1>
       %2: f32[1,1] = sum(%1) {axes=[0,1]} forward
       output user %2 grad
+
+A region's line ends in `body`; the Program inside follows, and a line `end`.
 """
 
 from __future__ import annotations
@@ -52,16 +54,21 @@ def print_program(program: Program) -> str:
     name = program.name if _WORD.fullmatch(program.name) else json.dumps(program.name)
     lines = [f"program {name} @ {program.stage} next=%{program.next_id}"]
     lines += [f"  {_input_text(i)}" for i in program.inputs]
-    lines += [f"  {print_node(n)}" for n in program.nodes]
+    for n in program.nodes:
+        lines.append(f"  {print_node(n)}{'' if n.body is None else ' body'}")
+        if n.body is not None:
+            lines += [f"    {line}" for line in print_program(n.body).split("\n")]
+            lines.append("  end")
     lines += [f"  {_output_text(o)}" for o in program.outputs]
     if program.plan is not None:
-        lines.append(f"  plan arena={program.plan.arena}")
+        scratch = f" scratch={program.plan.scratch}" if program.plan.scratch else ""
+        lines.append(f"  plan arena={program.plan.arena}{scratch}")
         lines += [f"  {_place_text(id_, p)}" for id_, p in program.plan.places.items()]
     return "\n".join(lines)
 
 
 def print_node(node: Node) -> str:
-    """One node's line, without indentation."""
+    """One node's line, without indentation (of a region, without its body)."""
     results = ", ".join(f"{r}: {r.type}" for r in node.results)
     text = f"{results} = " if results else ""
     text += f"{node.op}({', '.join(map(str, node.inputs))})"
@@ -282,22 +289,27 @@ def parse(text: str) -> Program:
 class _Parser:
     """Collects statements; operands are resolved last, since a line may name a later value."""
 
-    def __init__(self, lines: Iterable[_Line]) -> None:
+    def __init__(self, lines: Iterable[_Line], depth: int = 0) -> None:
+        self.depth, self.closed = depth, False
         self.inputs: list[Input] = []
         self.nodes: list[tuple[_Line, str, list[int], tuple[Any, ...]]] = []
         self.outputs: list[tuple[_Line, int, tuple[Any, ...]]] = []
         self.values: dict[int, Value] = {}
         self.arena: int | None = None
+        self.scratch = 0
         self.places: dict[int, Place] = {}
-        iterator = iter(lines)
-        name, stage, next_id = self.header(next(iterator, _Line(1, "")))
+        self.lines = iter(lines)
+        name, stage, next_id = self.header(next(self.lines, _Line(1, "")))
         statements = {
             "input": self.input,
             "output": self.output,
             "plan": self.plan,
             "place": self.place,
         }
-        for line in iterator:
+        for line in self.lines:
+            if self.depth and line.peek() == ("word", "end") and line.peek(1)[0] == "end":
+                self.closed = True
+                break
             # A mutating op has no results, so that its line begins with its name: `write(`.
             is_node = line.peek()[0] != "word" or line.peek(1)[1] == "("
             statement = None if is_node else statements.get(line.peek()[1])
@@ -314,7 +326,7 @@ class _Parser:
             ),
             tuple(Output(self.resolve(line, id_), *rest) for line, id_, rest in self.outputs),
             max(self.values, default=-1) + 1 if next_id is None else next_id,
-            None if self.arena is None else Plan(self.arena, self.places),
+            None if self.arena is None else Plan(self.arena, self.places, self.scratch),
         )
 
     def resolve(self, line: _Line, id_: int) -> Value:
@@ -365,18 +377,32 @@ class _Parser:
         line.expect("(")
         ids = line.list_of(line.id, ")")
         attrs = dict(line.list_of(line.pair, "}")) if line.accept("{") else {}
-        phase = line.one_of(PHASES, "a phase") if line.peek()[0] == "word" else None
+        has_phase = line.peek()[0] == "word" and line.peek()[1] != "body"
+        phase = line.one_of(PHASES, "a phase") if has_phase else None
         loc = None
         if line.accept("@"):
             file = line.string()
             line.expect(":")
             loc = Loc(file, line.integer("a line number"))
         origin = tuple(line.list_of(line.origin, ">")) if line.accept("<") else ()
-        self.nodes.append((line, op, ids, (tuple(results), attrs, phase, loc, origin)))
+        body = None
+        if line.accept("body"):
+            body = self.body(line)
+        self.nodes.append((line, op, ids, (tuple(results), attrs, phase, loc, origin, body)))
+
+    def body(self, line: _Line) -> Program:
+        """The Program on the next lines, up to `end`."""
+        if self.depth == _DEEPEST:
+            line.fail("fewer bodies in bodies")
+        inner = _Parser(self.lines, self.depth + 1)
+        if not inner.closed:
+            raise ParseError(f"line {line.number}: expected a line 'end' after this body")
+        return inner.program
 
     def plan(self, line: _Line) -> None:
         line.expect("plan")
         self.arena = line.field("arena", line.integer)
+        self.scratch = line.field("scratch", line.integer) if line.peek()[1] == "scratch" else 0
 
     def place(self, line: _Line) -> None:
         line.expect("place")

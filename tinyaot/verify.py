@@ -3,12 +3,13 @@
 A law is a small named function in a table: it yields what breaks it, one message a violation, and
 its docstring states it. Adding a law is adding a function. Laws are checked in the order they stand
 here, and each may rely on those above it (a type rule is asked only about values that are defined).
-MLIR's verifiers have this role between passes; the laws of memory plans are in `verify_plan`.
+MLIR's verifiers have this role between passes. The laws of memory plans are in `verify_plan`, those
+of regions in `verify_regions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from tinyaot.ir import (
 from tinyaot.ops.core import TABLE
 from tinyaot.shapes import DType, TensorType
 from tinyaot.verify_plan import PLAN_LAWS
+from tinyaot.verify_regions import REGION_LAWS, REGION_PLAN_LAWS
 
 Check = Callable[[Program], Iterable[str]]
 
@@ -65,9 +67,16 @@ def verify(program: Program) -> None:
         raise VerifyError(
             f"{program.name}: there is no stage {program.stage!r}; stages are {', '.join(STAGES)}"
         )
+    _verify(program, PLAN_LAWS if program.is_fused else (*REGION_LAWS, *REGION_PLAN_LAWS))
+    for n in program.nodes:
+        if n.body is not None:
+            _verify(n.body, (*PLAN_LAWS, *REGION_LAWS, *REGION_PLAN_LAWS))
+
+
+def _verify(program: Program, but: Collection[Check]) -> None:
     stage = STAGES.index(program.stage)
     for rule in LAWS.values():
-        if not rule.since <= stage <= rule.until:
+        if not rule.since <= stage <= rule.until or rule.check in but:
             continue
         for broken in rule.check(program):
             raise VerifyError(
@@ -163,9 +172,13 @@ def one_type_a_value(program: Program) -> Iterator[str]:
 
 @law()
 def ops_are_declared(program: Program) -> Iterator[str]:
-    """An op is a primitive of the table, or `grad`."""
+    """An op is a primitive of the table, or `grad`, or, from fuse on, a `region`, which alone has a
+    body."""
+    fused = STAGES.index(program.stage) >= STAGES.index("fuse")
     for n in program.nodes:
-        if n.op not in TABLE and n.op != "grad":
+        if (n.op == "region") != (n.body is not None) or (n.body is not None and not fused):
+            yield f"{show(n)} has {'no' if n.body is None else 'a'} body"
+        elif n.op not in TABLE and n.op not in ("grad", "region"):
             yield f"{show(n)}: there is no primitive {n.op!r}"
 
 
@@ -200,7 +213,7 @@ def origins_are_known(program: Program) -> Iterator[str]:
 def results_follow_the_type_rule(program: Program) -> Iterator[str]:
     """A node's results have the types that its op's type rule gives."""
     for n in program.nodes:
-        if n.op == "grad":
+        if n.op in ("grad", "region"):
             continue
         primitive = TABLE[n.op]
         try:
@@ -350,9 +363,12 @@ def _phases(program: Program) -> dict[int, int]:
 
 @law(since="autodiff")
 def phases_run_forward(program: Program) -> Iterator[str]:
-    """The forward reads nothing of the backward or of cotangents, and neither reads the update."""
+    """The forward reads nothing of the backward or of cotangents, and neither reads the update; but
+    a region of a step may hold nodes of all three."""
     phase = _phases(program)
     for n in program.nodes:
+        if n.body is not None and not is_joint(program):
+            continue
         for v in n.inputs:
             if phase[v.id] > PHASES.index(n.phase or "forward"):
                 yield f"{show(n)}, {n.phase}, reads {v}, which is {PHASES[phase[v.id]]}"
@@ -422,4 +438,8 @@ def plans_come_last(program: Program) -> Iterator[str]:
 
 
 for _check in PLAN_LAWS:
+    law(since="plan")(_check)
+for _check in REGION_LAWS:
+    law(since="fuse")(_check)
+for _check in REGION_PLAN_LAWS:
     law(since="plan")(_check)

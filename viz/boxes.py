@@ -3,8 +3,8 @@
 A training step has a hundred ops, and a hundred boxes are read by nobody. Ops that came from one
 line of the user's source and feed one another share a box, as rows; a box never swallows an op if
 that would make two boxes need each other, so the picture stays acyclic (the convexity that a fuser
-asks of a group, asked here for the eye). Constants and scalar inputs are written into the rows that
-read them and get no box at all.
+asks of a group, asked here for the eye). A region is a box of its own. Constants and scalar inputs
+are written into the rows that read them and get no box at all.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Box:
     recomputed: bool
     nodes: list[Node] = field(default_factory=list)
     needs: set[int] = field(default_factory=set)  # boxes whose values it reads
+    region: Node | None = None  # whose body it shows
 
     @property
     def key(self) -> tuple[Phase | None, Loc | None, bool]:
@@ -55,12 +56,16 @@ def boxes_of(program: Program, most_rows: int = MOST_ROWS) -> list[Box]:
     for node in program.nodes:
         if is_inlined(program, node):
             continue
+        if node.body is not None:
+            rows = [n for n in node.body.nodes if n.op not in LEAVES]
+            boxes.append(Box(len(boxes), node.phase, node.loc, False, rows, region=node))
+            continue
         makers = {v.id: home[v.id] for v in node.inputs if v.id in home}
         box = _box_for(node, makers, boxes, most_rows)
         box.nodes.append(node)
         box.needs.update(m.number for m in makers.values() if m is not box)
         home.update((r.id, box) for r in node.results)
-    return _joined(program, boxes, most_rows)
+    return boxes if program.is_fused else _joined(program, boxes, most_rows)
 
 
 def _joined(program: Program, boxes: list[Box], most_rows: int) -> list[Box]:

@@ -40,6 +40,7 @@ from .labels import (
 from .units import bytes_text
 
 MOST_OPERANDS = 5  # written out in a row
+MOST_OF_A_REGION = 40  # rows
 MOST_READERS = 3  # boxes that a scalar has edges to; beyond, its name in the rows has to do
 VERBS: dict[OutputRole, str] = {
     "user": "returned",
@@ -55,11 +56,25 @@ def draw(program: Program, *, by: str = "line", title: str | None = None) -> gra
     return _Drawing(program, MOST_ROWS if by == "line" else 1).graph(title)
 
 
+def _region_head(node: Node) -> str:
+    """A region's name, and how much of each label a tile takes."""
+    a = node.attrs
+    tile = ", ".join(f"{b} of {n}" for b, n in zip(a["block"], a["tile"], strict=True))
+    level = f", level {a['level']}" if "level" in a else ""
+    place = font(f"tile {tile or 'of all'}{level}", SLATE, 9)
+    return f'{place}<BR ALIGN="LEFT"/><B>{html(a["name"])}</B><BR ALIGN="LEFT"/>'
+
+
 class _Drawing:
     def __init__(self, program: Program, most_rows: int) -> None:
         self.program = program
         self.boxes = boxes_of(program, most_rows)
-        self.home = {r.id: box for box in self.boxes for n in box.nodes for r in n.results}
+        self.home = {
+            r.id: box
+            for box in self.boxes
+            for n in ([box.region] if box.region else box.nodes)
+            for r in n.results
+        }
         self.inputs = {i.value.id: i for i in program.inputs}
         self.names = self._names()
         self.phases = [p for p in PHASES if any(b.phase == p for b in self.boxes)]
@@ -73,7 +88,8 @@ class _Drawing:
 
     def graph(self, title: str | None) -> graphviz.Digraph:
         p = self.program
-        facts = f"{len(p.nodes)} ops, {len(p.inputs)} inputs, {len(p.outputs)} outputs"
+        regions = f" in {len(p.nodes)} regions" if p.is_fused else ""
+        facts = f"{len(p.computed)} ops{regions}, {len(p.inputs)} inputs, {len(p.outputs)} outputs"
         if p.plan is not None:
             facts += f", arena {bytes_text(p.plan.arena)}"
         g = graphviz.Digraph(p.name)
@@ -146,10 +162,16 @@ class _Drawing:
         head = self._head(box)
         band = f"<TR>{cell(head, BGCOLOR=look.band)}</TR>" if head else ""
         # a table of its own keeps the rows' columns together under a long heading
-        rows = plain_table("".join(self._row(node) for node in box.nodes))
+        shown = box.nodes[:MOST_OF_A_REGION]
+        text = "".join(self._row(node) for node in shown)
+        if left := len(box.nodes) - len(shown):
+            text += f"<TR>{cell(font(f'and {left} more', SLATE))}</TR>"
+        rows = plain_table(text)
         return f"<{table(f'{band}<TR>{cell(rows)}</TR>', look, box.recomputed)}>"
 
     def _head(self, box: Box) -> str:
+        if box.region is not None:
+            return _region_head(box.region)
         if box.loc is None:
             return "recomputed" if box.recomputed else ""
         done = {"backward": "gradient of "}.get(box.phase or "", "")
@@ -204,7 +226,7 @@ class _Drawing:
     def _names(self) -> dict[int, str]:
         """How operands are written: inputs by name, constants by value."""
         names = {id_: short_name(i.name) for id_, i in self.inputs.items() if i.name}
-        for node in self.program.nodes:
+        for node in self.program.all_nodes:
             if is_inlined(self.program, node):
                 value = node.attrs["value"] if node.op == "full" else f"iota {node.attrs['size']}"
                 names.update((r.id, plain(value)) for r in node.results)

@@ -67,10 +67,12 @@ def write_gallery(record: Any, folder: Path, *, fmt: str = "svg", by: str = "lin
 
 def _section(stage: Any, before: Any, picture: Path) -> str:
     program = stage.program
-    facts = f"{len(program.nodes)} ops"
+    facts = f"{len(program.all_nodes)} ops"
+    if program.is_fused:
+        facts += f" in {len(program.nodes)} regions"
     if before is not None:
-        old = {r.id for n in before.nodes for r in n.results}
-        new = {r.id for n in program.nodes for r in n.results}
+        old = {r.id for n in before.all_nodes for r in n.results}
+        new = {r.id for n in program.all_nodes for r in n.results}
         facts += f" (+{len(new - old)} −{len(old - new)})"
     link = escape(picture.name)
     if picture.suffix == ".dot":

@@ -35,7 +35,7 @@ def show_kernels(out: Console, record: Any) -> None:
     columns.insert(3, "inside" if kept else "line")
     rows = table(title, *columns, numbers=(2, 4, 5, 6, 7, *((3,) if kept else ())))
     rows.columns[0].no_wrap = True
-    lines, made_by = source_lines(record), record.stages[-1].program.producers
+    lines, made_by = source_lines(record), record.stages[-1].program.computed
     for k in sorted(kernels, key=lambda k: -seconds(k))[:MOST_ROWS]:
         where = list(dict.fromkeys(lines[i] for i in k.members if i in lines))
         rows.add_row(
@@ -74,7 +74,8 @@ def show_values(out: Console, record: Any) -> None:
     lines, fate = source_lines(record), fates(record)
     kernel_of = {i: k.name for k in record.kernels for i in k.members}
     buffer_of = {i: b for b in record.buffers for i in b.values}
-    made = [(r, n) for n in program.nodes for r in n.results if r.id in kernel_of]
+    nodes = program.computed.values()
+    made = [(r, n) for n in nodes for r in n.results if r.id in kernel_of]
     rows = table(
         f"Largest of the {len(made)} values that kernels make",
         *("value", "type", "bytes", "FLOPs", "line", "kernel", "lives in", "backward"),
@@ -108,7 +109,7 @@ def fates(record: Any) -> dict[int, str]:
     the backward), and of the clones which one each is."""
     found = {s.id: f"saved: {s.reason}" for s in record.saved}
     found |= {r.id: f"again: {r.reason}" for r in record.recomputed}
-    for node in record.stages[-1].program.nodes:
+    for node in record.stages[-1].program.computed.values():
         for step in node.origin:
             if step.relation == "recompute-of":
                 found |= {r.id: f"%{step.id} again" for r in node.results}
@@ -117,7 +118,7 @@ def fates(record: Any) -> dict[int, str]:
 
 def source_lines(record: Any) -> dict[int, str]:
     """The user's line of every value, of any stage."""
-    nodes = (n for stage in record.stages for n in stage.program.nodes if n.loc)
+    nodes = (n for stage in record.stages for n in stage.program.all_nodes if n.loc)
     return {r.id: str(n.loc) for n in nodes for r in n.results}
 
 

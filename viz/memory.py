@@ -73,7 +73,7 @@ def positions(record: Any) -> list[Position]:
     """Every position of the step in order, as the record's buffers count them."""
     program = record.stages[-1].program
     if record.clock == "kernel":
-        made_by = program.producers
+        made_by = program.computed
         nodes = [
             next((made_by[i] for i in k.members if i in made_by), None) for k in record.kernels
         ]

@@ -56,14 +56,20 @@ def _stages(out: Console, record: Any) -> None:
     )
     before: set[int] = set()
     for i, stage in enumerate(record.stages):
-        made = {r.id for n in stage.program.nodes for r in n.results}
+        made = {r.id for n in stage.program.all_nodes for r in n.results}
         new, gone = len(made - before), len(before - made)
         changes = (f"+{new}" if new and i else "", f"-{gone}" if gone else "")
-        ops, cost = str(len(stage.program.nodes)), _cost(stage, record.kernels)
+        ops, cost = _count(stage.program), _cost(stage, record.kernels)
         moved = count_text(cost.flops), bytes_text(cost.bytes)
         stages.add_row(stage.name, ops, *changes, *moved, seconds_text(stage.seconds))
         before = made
     out.print(stages)
+
+
+def _count(program: Any) -> str:
+    """Ops, and how many regions they are in."""
+    regions = f" in {len(program.nodes)}" if program.is_fused else ""
+    return f"{len(program.computed) or len(program.nodes)}{regions}"
 
 
 def _cost(stage: Any, kernels: Any) -> Cost:

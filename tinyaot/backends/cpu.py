@@ -11,7 +11,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from operator import is_
@@ -27,22 +27,14 @@ from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.products import Size
 from tinyaot.errors import BackendError, IndexingError
-from tinyaot.ir import Input, Output, Program, Value, live_nodes
-from tinyaot.ops.core import TABLE
+from tinyaot.ir import Output, Program, Value
+from tinyaot.passes.fuse import fusion_of
+from tinyaot.passes.fusion.figures import bytes_inside, region_bytes, region_flops, tile_text
 from tinyaot.passes.fusion.machine import Machine
-from tinyaot.passes.fusion.plan import (
-    FusionPlan,
-    bytes_inside,
-    plan_fusion,
-    region_bytes,
-    region_flops,
-    tile_text,
-)
-from tinyaot.passes.fusion.regions import Region
+from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.storage import padded
-from tinyaot.record import Buffer, Decision, Kernel
+from tinyaot.record import Buffer, Kernel
 
-SHARED, ALONE = "shares a loop over tiles", "alone"  # reason codes of regions
 POISON = 0xFF  # every float made of it is a NaN
 SMALL = 64  # bytes of an input or output that is cheaper to copy than to point at
 
@@ -50,7 +42,7 @@ SMALL = 64  # bytes of an input or output that is cheaper to copy than to point 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
     """A region for the record: the ids of the values it makes, the bytes that cross its border and
-    those that do not, its FLOPs, the seconds that the model expects, and why it is as it is."""
+    those that do not, its FLOPs, and the seconds that the model expects."""
 
     name: str
     entry: str
@@ -60,7 +52,6 @@ class KernelInfo:
     inside: int
     flops: int
     seconds: float
-    reason: str
     source: str
 
 
@@ -94,7 +85,6 @@ class CompiledC:
     entries: dict[str, EntryPoint]
     products: set[Size] = field(default_factory=set)
     kernels: list[KernelInfo] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
 
     @property
     def arena_bytes(self) -> int:
@@ -109,17 +99,18 @@ class CompiledC:
 def compile_program(
     program: Program, threads: int | None = None, machine: Machine | None = None
 ) -> CompiledC:
-    """Fuse and emit a partitioned Program: one entry "step", or "forward" and "backward".
+    """Emit a Program, fused already or now: one entry "step", or "forward" and "backward".
 
     threads: how many a step may use (default: `$TINYAOT_THREADS`, or the cores this process has).
     Raises BackendError for what C cannot do (float16, bfloat16).
     """
+    refuse_half(program)
     threads = threads or thread_count()
-    machine = machine or this_machine()
     emitter = Emitter()
+    fusion = fusion_of(program, machine or this_machine(), threads)
     made = CompiledC(program, threads, "", {})
-    for name, part in split_entries(program).items():
-        plan = plan_fusion(part, threads, machine)
+    for name, part in fusion.entries.items():
+        plan = fusion.plans[name]
         emitted = emitter.entry(name, plan)
         takes = [i.value for i in part.inputs]
         made.entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan)
@@ -135,13 +126,28 @@ def compile_program(
                     bytes_inside(region, plan.storage),
                     region_flops(region),
                     region.ns * 1e-9,
-                    SHARED if len(region.members) > 1 else ALONE,
                     text,
                 )
             )
-            made.decisions += decisions_on(region, made.kernels[-1])
     made.source, made.products = emitter.source(), emitter.sizes
     return made
+
+
+def refuse_half(program: Program) -> None:
+    """Raise BackendError for a dtype that C has no arithmetic for."""
+    names = {i.value.id: i.name or "an input" for i in program.inputs}
+    names |= {r.id: n.op for n in program.all_nodes for r in n.results}
+    for id_, value in program.values.items():
+        if value.type.dtype.short in ("f16", "bf16"):
+            raise BackendError(
+                f"{names[id_]}: the C backend has no {value.type.dtype.name}; cast to float32, or "
+                f"use backend='numpy'"
+            )
+
+
+def loops() -> dict[str, Any]:
+    """The options of fuse for code that is printed here."""
+    return {"machine": this_machine(), "threads": thread_count()}
 
 
 def unavailable() -> str | None:
@@ -151,47 +157,6 @@ def unavailable() -> str | None:
     except BackendError as error:
         return str(error)
     return None
-
-
-def decisions_on(region: Region, kernel: KernelInfo) -> list[Decision]:
-    """Why the region is one, and why each op that could have joined it did not."""
-    numbers = {"bytes": kernel.bytes, "kept inside": kernel.inside, "seconds": kernel.seconds}
-    found = [Decision("fusion", kernel.members[0], kernel.name, kernel.reason, numbers)]
-    for op, reason in region.refused.items():
-        found.append(Decision("fusion", op.value, f"not in {kernel.name}", reason))
-    return found
-
-
-# ---- entry points -------------------------------------------------------------------------------
-
-
-def split_entries(program: Program) -> dict[str, Program]:
-    """The straight-line programs of the entry points. A backward takes the inputs that it reads,
-    then saved values, then cotangents."""
-    joint = bool(program.outputs_of("gradient", "saved") or program.inputs_of("cotangent"))
-    if not joint:
-        return {"step": program}
-    first = [n for n in program.nodes if n.phase != "backward"]
-    second = [n for n in program.nodes if n.phase == "backward"]
-    plain = tuple(i for i in program.inputs if i.role != "cotangent")
-    gives = tuple(o for o in program.outputs if o.role != "gradient")
-    gradients = program.outputs_of("gradient")
-    forward = replace(program, inputs=plain, nodes=tuple(first), outputs=gives, plan=None)
-    kept = program.outputs_of("saved")
-    saved = tuple(Input(o.value, "argument", f"saved {o.value}") for o in kept)
-    have = {i.value.id for i in saved}
-    free = [n for n in first if TABLE[n.op].kind in ("leaf", "view") and n.result.id not in have]
-    nodes = live_nodes([*free, *second], [o.value for o in gradients])
-    read = {v.id for n in nodes for v in n.inputs} | {o.value.id for o in gradients}
-    taken = tuple(i for i in plain if i.value.id in read)
-    backward = replace(
-        program,
-        inputs=taken + saved + program.inputs_of("cotangent"),
-        nodes=tuple(nodes),
-        outputs=gradients,
-        plan=None,
-    )
-    return {"forward": forward, "backward": backward}
 
 
 # ---- running ------------------------------------------------------------------------------------
@@ -269,7 +234,7 @@ class Executable:
         done = 0  # kernels of the entries before
         for bound in self.entries.values():
             plan, last = bound.entry.plan, len(self.compiled.kernels) - 1
-            level = [plan.storage.level[r] for r in plan.regions]
+            level = [plan.level[r] for r in plan.regions]
             at = {r: done + i for i, r in enumerate(plan.regions)}
             for op, (nbytes, _, until) in plan.storage.sizes.items():
                 end = done + sum(x <= until for x in level) - 1
@@ -298,11 +263,6 @@ class Executable:
     def buffers_reused(self) -> list[np.ndarray]:
         """The memory that calls share."""
         return [self.arena, self.scratch]
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """What was fused and what was not, with the reason."""
-        return self.compiled.decisions
 
     @property
     def memory(self) -> dict[str, int]:

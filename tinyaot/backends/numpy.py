@@ -34,7 +34,7 @@ from tinyaot.ops.core import TABLE, is_half
 from tinyaot.ops.dot import as_ufunc
 from tinyaot.passes.plan import ALIGNMENT
 from tinyaot.passes.storage import is_joint, storages_of
-from tinyaot.record import Decision, Kernel
+from tinyaot.record import Kernel
 from tinyaot.shapes import Geometry, contiguous
 
 POISON = 0xFF  # every float made of it is a NaN
@@ -79,8 +79,6 @@ class Executable:
     def buffers_reused(self) -> list[np.ndarray]:
         """The memory that calls share."""
         return [self.arena]
-
-    decisions: tuple[Decision, ...] = ()  # all were made by the passes
 
     @property
     def buffers(self) -> None:

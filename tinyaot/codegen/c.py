@@ -18,9 +18,10 @@ from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.printer import C, Printer, neutral
 from tinyaot.codegen.products import Size, product_lines
+from tinyaot.passes.fusion.figures import tile_text
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.op import Op
-from tinyaot.passes.fusion.plan import FusionPlan, tile_text
+from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Nest, Single
 from tinyaot.passes.fusion.storage import padded
@@ -106,9 +107,9 @@ class _Entry:
         calls: list[str] = []
         level = 0
         for number, region in enumerate(plan.regions):
-            if plan.storage.level[region] != level and level:
+            if plan.level[region] != level and level:
                 calls.append("  rt->barrier();" if plan.threads > 1 else "")
-            level = plan.storage.level[region]
+            level = plan.level[region]
             text = self.region(region, number)
             self.regions.append((region, text))
             calls.append(f"  {self.name}_region_{number}(f->b, me, &f->error);")

@@ -18,6 +18,7 @@ import numpy as np
 
 from tinyaot.ir import Node, Place, Plan, Program, Value
 from tinyaot.passes.homes import give_homes, may_write_over
+from tinyaot.passes.regions import plan_regions
 from tinyaot.passes.storage import Storages, is_constant, storages_of
 from tinyaot.record import Decision
 
@@ -31,7 +32,7 @@ def plan(program: Program, *, log: list[Decision] | None = None) -> Program:
     the op allows it; mutated outputs are written into their input, by the node that computes them
     or, where that cannot be, by a `copy` added at the end; outputs get memory of their own, which
     is fresh at every call; what the backward half reads gets a place in a block of saved values;
-    the rest shares one arena.
+    the rest shares one arena. Of regions only what passes between them has a place.
 
         %3: f32[64,32] = dot(%0, %1)            place %3 arena offset=0     bytes=8192 root=%3
         %4: f32[64,32] = exp(%3)         ->     place %4 arena offset=0     bytes=8192 root=%3
@@ -40,6 +41,8 @@ def plan(program: Program, *, log: list[Decision] | None = None) -> Program:
     What to look at: `root` (%4 is computed in %3's bytes), offsets that repeat, and in the record
     the lower bound beside the planned peak.
     """
+    if program.is_fused:
+        return plan_regions(program, log)
     return plan_storages(program, storages_of(program), log)
 
 

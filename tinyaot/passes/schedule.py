@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tinyaot.ir import Node, Program
 from tinyaot.passes.plan import plan_storages
+from tinyaot.passes.regions import schedule_regions
 from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
 from tinyaot.record import Decision
 
@@ -28,8 +29,13 @@ def schedule(program: Program, *, log: list[Decision] | None = None) -> Program:
         %4 = sum(%2)             ->      %3 = exp(%1)
         %5 = sum(%3)                     %5 = sum(%3)
 
+    Regions are put in levels instead: a region runs after what it reads and after the readers of
+    what it overwrites, and those of one level run side by side.
+
     What to look at: how soon after its birth a large value is read for the last time.
     """
+    if program.is_fused:
+        return schedule_regions(program, log)
     name, arenas, _, nodes = best_order(program)
     if log is not None:
         alternatives = tuple({"order": order, "arena": arena} for order, arena in arenas.items())

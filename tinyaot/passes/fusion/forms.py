@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tinyaot.errors import BackendError
 from tinyaot.ir import Node, Output, Program
@@ -22,7 +21,15 @@ from tinyaot.passes.fusion.order import (
     wait_for_gradients,
     written,
 )
-from tinyaot.shapes import DType, TensorType
+from tinyaot.shapes import TensorType
+
+# Reason codes of the copies that remain.
+AS_A_WHOLE = "read as a whole"  # by an op with a loop of its own, in C order
+REPEATS = "repeats elements"  # a product reads each element from one place
+NO_STRIDES = "strides cannot express it"
+IN_A_SLOT = "a part with other readers"  # of a concatenation, whose parts are stored in it
+GIVEN_BACK = "given back"  # what the caller gets has memory of its own
+COPIES = (AS_A_WHOLE, REPEATS, NO_STRIDES, IN_A_SLOT, GIVEN_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +42,16 @@ class Forms:
     inputs: list[Op]
 
 
-@dataclass(slots=True)
-class _Pad:
-    """Zeros but for some slices along one axis, not yet an op."""
-
-    axis: int
-    pieces: list[tuple[int, Op]]
-    type: TensorType
-    node: Node
-
-
 def to_forms(program: Program) -> Forms:
-    """The fusion graph of a straight-line program (one entry point). BackendError for a dtype that
-    C has no arithmetic for."""
+    """The ops of a straight-line program (one entry point). Raises BackendError for an op that has
+    no form."""
     return _Converter(program).run()
 
 
 class _Converter:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.made: dict[int, Op | _Pad] = {}
+        self.made: dict[int, Op] = {}
         self.order: list[Op] = []
         self.uses: dict[int, int] = {}
         for node in program.nodes:
@@ -81,8 +78,10 @@ class _Converter:
     def const(self, value: bool | int | float, type_: TensorType, node: Node | None = None) -> Op:
         return self.make("const", "full", (), type_, {"value": value}, node)
 
-    def copy(self, x: Op, node: Node | None = None) -> Op:
-        return self.make("map", "copy", (x,), x.type, {}, node or x.node, x.value)
+    def copy(self, x: Op, reason: str, node: Node | None = None) -> Op:
+        op = self.make("map", "copy", (x,), x.type, {}, node or x.node, x.value)
+        op.reason = reason
+        return op
 
     def reduce_sum(self, x: Op, axes: tuple[int, ...], node: Node) -> Op:
         """Sum over axes, and drop them."""
@@ -91,33 +90,16 @@ class _Converter:
         shape = tuple(s for j, s in enumerate(x.shape) if j not in axes)
         return self.make("view", "reshape", (total,), x.type.with_shape(shape), {}, node)
 
-    def of(self, id_: int) -> Op:
-        """The op of an IR value; a pad that somebody reads becomes one."""
-        x = self.made[id_]
-        if isinstance(x, _Pad):
-            x = self.made[id_] = self.concat_of(x, id_)
-        return x
-
-    def concat_of(self, pad: _Pad, value: int) -> Op:
-        parts: list[Op] = []
-        at, axis = 0, pad.axis
-        for start, part in [*sorted(pad.pieces, key=lambda p: p[0]), (pad.type.shape[axis], None)]:
-            if start > at:
-                shape = list(pad.type.shape)
-                shape[axis] = start - at
-                parts.append(self.const(0, pad.type.with_shape(shape)))
-            if part is not None:
-                parts.append(part)
-                at = start + part.shape[axis]
-        return self.concat(parts, axis, pad.type, pad.node, value)
-
     def concat(
         self, parts: Iterable[Op], axis: int, type_: TensorType, node: Node, value: int
     ) -> Op:
         parts = [p for p in parts if p.shape[axis]]
         if len(parts) == 1:
             return parts[0]
-        own = [p if self.is_own(p) and p.form != "concat" else self.copy(p, node) for p in parts]
+        own = [
+            p if self.is_own(p) and p.form != "concat" else self.copy(p, IN_A_SLOT, node)
+            for p in parts
+        ]
         return self.make("concat", "concat", own, type_, {"axis": axis}, node, value)
 
     def is_own(self, x: Op) -> bool:
@@ -128,39 +110,30 @@ class _Converter:
 
     def dense(self, x: Op) -> Op:
         """x as whole values in C order, for a fallback."""
-        return x if x.form not in ("view", "const", "iota") else self.copy(x)
+        return x if x.form not in ("view", "const", "iota") else self.copy(x, AS_A_WHOLE)
 
     # ---- one node -------------------------------------------------------------------------------
     def run(self) -> Forms:
         inputs = []
         for i in self.program.inputs:
-            refuse_half(i.value.type.dtype, i.name or "an input")
             op = self.make("input", "input", (), i.value.type, {}, None, i.value.id)
             self.made[i.value.id] = op
             inputs.append(op)
         for node in self.program.nodes:
             value = node.result
-            refuse_half(value.type.dtype, node.op)
-            made = self.convert(node)
-            self.made[value.id] = made
-            if isinstance(made, Op):
-                if made.value < 0:
-                    made.value = value.id
-                for origin in node.origin:
-                    if origin.relation == "vjp-of" and origin.operand is not None:
-                        of = self.made.get(origin.id)
-                        if isinstance(of, Op) and made.form == "dot" == of.form:
-                            made.like = (of, origin.operand)
+            made = self.made[value.id] = self.convert(node)
+            if made.value < 0:
+                made.value = value.id
+            for origin in node.origin:
+                if origin.relation == "vjp-of" and origin.operand is not None:
+                    of = self.made.get(origin.id)
+                    if of is not None and made.form == "dot" == of.form:
+                        made.like = (of, origin.operand)
         return self.finish(inputs)
 
-    def convert(self, node: Node) -> Op | _Pad:
+    def convert(self, node: Node) -> Op:
         kind, type_, value = TABLE[node.op].kind, node.result.type, node.result.id
-        if node.op == "add":
-            sides = [self.made[v.id] for v in node.inputs]
-            merged = merge_pads(sides, node)
-            if merged:
-                return merged
-        ins = [self.of(v.id) for v in node.inputs]
+        ins = [self.made[v.id] for v in node.inputs]
         if type_.size == 0:
             return self.const(0, type_)
         if any(x.type.size == 0 for x in ins):
@@ -186,7 +159,7 @@ class _Converter:
         if kind == "reduce" and all(ins[0].shape[j] == 1 for j in node.attrs["axes"]):
             return self.make("map", "copy", ins, type_, {}, node, value)
         if kind == "gather" and not has_strides(ins[0]):
-            ins[0] = self.copy(ins[0], node)
+            ins[0] = self.copy(ins[0], NO_STRIDES, node)
         if kind in ("map", "random", "reduce", "gather"):
             return self.make(kind, node.op, ins, type_, node.attrs, node, value)
         raise BackendError(f"{node.op}: the C backend has no form for ops of kind {kind!r}")
@@ -220,12 +193,12 @@ class _Converter:
                 operands[j] = self.reduce_sum(operands[j], axes, node)
                 specs[j] = "".join(c for c in specs[j] if c not in lonely)
             if repeats(operands[j]):
-                operands[j] = self.copy(operands[j], node)
+                operands[j] = self.copy(operands[j], REPEATS, node)
         spec = f"{specs[0]},{specs[1]}->{out}"
         type_, value = node.result.type, node.result.id
         return self.make("dot", "dot", operands, type_, {"spec": spec}, node, value)
 
-    def scatter(self, node: Node, ins: Sequence[Op]) -> Op | _Pad:
+    def scatter(self, node: Node, ins: Sequence[Op]) -> Op:
         base, type_, value = ins[0], node.result.type, node.result.id
         zero_base = base.form == "const" and base.attrs["value"] == 0
         if node.op == "slice_scatter" and zero_base and all(k == 1 for k in node.attrs["steps"]):
@@ -246,19 +219,20 @@ class _Converter:
         pairs = enumerate(zip(ins[0].shape, ins[1].shape, ins[2].shape))
         return all(j == axis or a == b == c for j, (a, b, c) in pairs)
 
-    def pad(self, node: Node, src: Op) -> Op | _Pad:
-        """Zeros around src: one axis at a time, the last of them left open for a sum of pads."""
-        starts, stops, type_ = node.attrs["starts"], node.attrs["stops"], node.result.type
-        cut = [j for j, n in enumerate(type_.shape) if (starts[j], stops[j]) != (0, n)]
-        if not cut:
-            return src
-        inner = src
-        for j in cut[:0:-1]:
-            shape = list(inner.shape)
-            shape[j] = type_.shape[j]
-            part = _Pad(j, [(starts[j], inner)], type_.with_shape(shape), node)
-            inner = self.concat_of(part, -1)
-        return _Pad(cut[0], [(starts[cut[0]], inner)], type_, node)
+    def pad(self, node: Node, src: Op) -> Op:
+        """Zeros around src, one axis at a time, the last axis first."""
+        starts, stops, sizes = node.attrs["starts"], node.attrs["stops"], node.result.type.shape
+        found = src
+        for axis in reversed(range(len(sizes))):
+            ends = (starts[axis], sizes[axis] - stops[axis])
+            parts = [found]
+            shape = list(found.shape)
+            for at, zeros in zip((0, 2), ends):
+                shape[axis] = zeros
+                parts.insert(at, self.const(0, found.type.with_shape(shape)))
+            shape[axis] = sizes[axis]
+            found = self.concat(parts, axis, found.type.with_shape(shape), node, -1)
+        return found
 
     # ---- the end --------------------------------------------------------------------------------
     def finish(self, inputs: list[Op]) -> Forms:
@@ -270,11 +244,11 @@ class _Converter:
         for o in self.program.outputs:
             if o.value.type.size == 0 or (o.role == "mutated" and o.value.id == o.of):
                 continue
-            x = root = self.of(o.value.id)
+            x = root = self.made[o.value.id]
             while root.form == "view" and root.name == "reshape":
                 root = root.ins[0]
             own = root.form not in (*LEAVES, "view") and root not in slots and root not in taken
-            out = root if own else self.copy(x)
+            out = root if own else self.copy(x, GIVEN_BACK)
             taken.add(out)
             outputs.append((out, o))
             if o.role == "mutated" and o.of is not None:
@@ -289,21 +263,6 @@ class _Converter:
         wait_for_gradients(ops)
         ops = topological(ops, roots)
         return Forms(ops, outputs, overwrites, inputs)
-
-
-def merge_pads(sides: Sequence[Op | _Pad], node: Node) -> _Pad | None:
-    """The sum of two pads along one axis whose pieces do not meet (adding zero changes nothing but
-    the sign of a zero)."""
-    a, b = sides
-    if not (isinstance(a, _Pad) and isinstance(b, _Pad)):
-        return None
-    if a.axis != b.axis or a.type.shape != b.type.shape:
-        return None
-    pieces = sorted(a.pieces + b.pieces, key=lambda p: p[0])
-    for (start, part), (next_start, _) in pairwise(pieces):
-        if start + part.shape[a.axis] > next_start:
-            return None
-    return _Pad(a.axis, pieces, a.type, node)
 
 
 def has_strides(x: Op) -> bool:
@@ -322,10 +281,3 @@ def repeats(x: Op) -> bool:
             return True
         x = x.ins[0]
     return x.form in ("const", "iota")
-
-
-def refuse_half(dtype: DType, what: str) -> None:
-    if dtype.short in ("f16", "bf16"):
-        raise BackendError(
-            f"{what}: the C backend has no {dtype.name}; cast to float32, or use backend='numpy'"
-        )

@@ -33,7 +33,8 @@ FALLBACKS = ("reduce", "scan", "scatter", "view")  # kinds of which some ops hav
 class Op:
     """A node of the fusion graph. `value` is the id of the IR value that it computes (-1: made
     here). `like` names the read whose gradient this is: (reader, operand). `after`: what a
-    recomputation waits for, or it would be made beside the original and kept."""
+    recomputation waits for, or it would be made beside the original and kept. `reason`: of a copy,
+    why there is one."""
 
     form: Form
     name: str
@@ -45,6 +46,7 @@ class Op:
     like: tuple[Op, int] | None = None
     after: tuple[Op, ...] = ()
     id: int = -1  # topological position
+    reason: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:

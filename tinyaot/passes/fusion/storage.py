@@ -1,7 +1,6 @@
-"""Where values live, and in which order regions run.
+"""Where values live: the memory plan of fused code.
 
-Regions get levels: a region runs after what it reads and after the readers of what it overwrites; a
-barrier stands between levels only. A value that one region alone touches lives in that region's
+A value that one region alone touches lives in that region's
 scratch, first fit on the statements it is live over; the others live in the arena, first fit on the
 levels; an output lives in its own buffer, or in the leaf that it overwrites. The parts of a
 concatenation live in its slots, so it has no code.
@@ -9,7 +8,7 @@ concatenation live in its slots, so it has no code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,14 +20,6 @@ from tinyaot.passes.fusion.statements import Schedule
 
 ALIGN = 64
 Space = Literal["input", "output", "arena", "scratch", "partial"]
-
-
-class Overwritten(Exception):
-    """Outputs whose leaf is read after they are written: they must be written later."""
-
-    def __init__(self, outputs: Sequence[Op]) -> None:
-        super().__init__(str(outputs))
-        self.outputs = list(outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,6 @@ class Home:
 @dataclass(slots=True)
 class Storage:
     homes: dict[Op, Home]
-    level: dict[Region, int]
     arena: int
     scratch: int
     sizes: dict[Op, tuple[int, int, int]] = field(default_factory=dict)  # bytes, levels first, last
@@ -66,9 +56,8 @@ def padded(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
 
 
-def place(g: Graph, plan: Schedule, threads: int) -> Storage:
-    """Levels and homes. Raises Overwritten."""
-    level = levels(g, plan)
+def place(g: Graph, plan: Schedule, level: Mapping[Region, int], threads: int) -> Storage:
+    """The home of every value that is in memory."""
     slots = {
         a.root: (op, k) for op in g.work if op.form == "concat" for k, a in enumerate(g.reads[op])
     }
@@ -114,7 +103,7 @@ def place(g: Graph, plan: Schedule, threads: int) -> Storage:
     arena, sizes = place_arena(g, plan, shared, homes)
     for part, (op, k) in sorted(slots.items(), key=lambda item: item[1][0].id):
         homes[part] = slot_of(g, homes[op], op, k)
-    return Storage(homes, level, arena, scratch, sizes)
+    return Storage(homes, arena, scratch, sizes)
 
 
 def is_shared(g: Graph, plan: Schedule, op: Op, region: Region) -> bool:
@@ -202,85 +191,7 @@ def slot_of(g: Graph, whole: Home, op: Op, k: int) -> Home:
     return Home(whole.space, whole.at, tuple(strides), whole.region, shift)
 
 
-def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
-    """The longest path to each region over reads and overwrites."""
-    home = {op: r for op, (r, _) in plan.where.items()}
-    before: dict[Region, set[Region]] = {r: set() for r in plan.regions}
-    leaf_users: dict[Op, list[tuple[Region, int, Op]]] = {
-        leaf: [] for leaf in g.overwrites.values()
-    }
-    for region in plan.regions:
-        for j, s in enumerate(plan.statements[region]):
-            own = set(s.ops)
-            for op in s.ops:
-                for access in g.reads[op]:
-                    root = access.root
-                    if root in leaf_users:
-                        leaf_users[root].append((region, j, op))
-                    if root not in own and root in home and home[root] is not region:
-                        before[region].add(home[root])
-    bad = []
-    for out, leaf in g.overwrites.items():
-        region, at = plan.where[out]
-        for reader, j, op in leaf_users[leaf]:
-            if reader is not region:
-                before[region].add(reader)
-            elif j < at:  # before the write, if other tiles have not written it yet
-                if not reads_own_tile(g, op, leaf, region):
-                    bad.append(out)
-            elif j > at or not reads_in_place(g, op, leaf, out):
-                bad.append(out)
-    if bad:
-        raise Overwritten(list(dict.fromkeys(bad)))
-    level: dict[Region, int] = {}
-    for region in plan.regions:  # in an order where reads come first; overwrites may not
-        visit(region, before, level, set())
-    return level
-
-
-def visit(
-    region: Region, before: dict[Region, set[Region]], level: dict[Region, int], path: set[Region]
-) -> int:
-    """Level of a region, after those before it (an explicit stack: plans are deep)."""
-    stack = [region]
-    while stack:
-        r = stack[-1]
-        missing = [b for b in before[r] if b not in level]
-        if r in level:
-            stack.pop()
-        elif missing:
-            if r in path and any(b in path for b in missing):
-                raise AssertionError("a cycle of regions")
-            path.add(r)
-            stack += missing
-        else:
-            level[r] = 1 + max((level[b] for b in before[r]), default=0)
-            path.discard(r)
-            stack.pop()
-    return level[region]
-
-
-def reads_own_tile(g: Graph, op: Op, leaf: Op, region: Region) -> bool:
-    """Whether op reads only the leaf's elements of its own tile."""
-    for access in g.reads[op]:
-        if access.root is leaf:
-            pairs = dict(access.pairs)
-            if access.affine or any(pairs.get(t) is not t for t in region.tile):
-                return False
-    return True
-
-
-def reads_in_place(g: Graph, op: Op, leaf: Op, out: Op) -> bool:
-    """Whether op reads, of the leaf, just the element that `out` writes in the same iteration."""
-    for access in g.reads[op]:
-        if access.root is leaf:
-            reads = tuple(e for _, e in access.pairs)
-            if access.affine or reads != g.flat[out]:
-                return False
-    return True
-
-
-def verify(g: Graph, plan: Schedule, storage: Storage) -> None:
+def verify(g: Graph, plan: Schedule, level: Mapping[Region, int], storage: Storage) -> None:
     """Every read finds its value: where the reader looks, made before, complete."""
     for region in plan.regions:
         for j, s in enumerate(plan.statements[region]):
@@ -299,5 +210,5 @@ def verify(g: Graph, plan: Schedule, storage: Storage) -> None:
                             raise AssertionError(f"{op} reads {root} before it is complete")
                     elif home.space == "scratch":
                         raise AssertionError(f"{op} reads {root}, scratch of another region")
-                    elif storage.level[made] >= storage.level[region]:
+                    elif level[made] >= level[region]:
                         raise AssertionError(f"{op} reads {root} of a later level")

@@ -1,0 +1,38 @@
+"""The entry points of a Program: one step, or the two halves of an ahead-of-time function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinyaot.ir import Input, Program, live_nodes
+from tinyaot.ops.core import TABLE
+
+
+def split_entries(program: Program) -> dict[str, Program]:
+    """The straight-line programs of the entry points, by name: "step", or "forward" and "backward".
+    A backward takes the inputs that it reads, then saved values, then cotangents."""
+    joint = bool(program.outputs_of("gradient", "saved") or program.inputs_of("cotangent"))
+    if not joint:
+        return {"step": program}
+    first = [n for n in program.nodes if n.phase != "backward"]
+    second = [n for n in program.nodes if n.phase == "backward"]
+    plain = tuple(i for i in program.inputs if i.role != "cotangent")
+    gives = tuple(o for o in program.outputs if o.role != "gradient")
+    gradients = program.outputs_of("gradient")
+    forward = replace(program, inputs=plain, nodes=tuple(first), outputs=gives, plan=None)
+    kept = program.outputs_of("saved")
+    saved = tuple(Input(o.value, "argument", f"saved {o.value}") for o in kept)
+    have = {i.value.id for i in saved}
+    kinds = {n.op: TABLE[n.op].kind for n in first if n.op in TABLE}
+    free = [n for n in first if kinds.get(n.op) in ("leaf", "view") and n.result.id not in have]
+    nodes = live_nodes([*free, *second], [o.value for o in gradients])
+    read = {v.id for n in nodes for v in n.inputs} | {o.value.id for o in gradients}
+    taken = tuple(i for i in plain if i.value.id in read)
+    backward = replace(
+        program,
+        inputs=taken + saved + program.inputs_of("cotangent"),
+        nodes=tuple(nodes),
+        outputs=gradients,
+        plan=None,
+    )
+    return {"forward": forward, "backward": backward}
