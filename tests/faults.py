@@ -120,18 +120,15 @@ TABLE = """
 - if ordered and owner.setdefault
 + if owner.setdefault
 
-@ passes/entries.py backward-without-its-views: codegen_random ir_cases fuse
-- nodes = live_nodes([*free, *second], [o.value for o in gradients])
-+ nodes = second
-@ passes/entries.py saved-value-not-taken: fuse semantics
+@ passes/entries.py saved-values-not-taken: fuse semantics
 - inputs=taken + saved + program.inputs_of("cotangent"),
-+ inputs=taken + program.inputs_of("cotangent") + saved,
++ inputs=taken + program.inputs_of("cotangent"),
 @ passes/layout.py copies-not-recorded: fuse
 - if op.reason and log is not None:
 + if op.reason and log:
-@ passes/layout.py outputs-as-they-were: ir_cases fuse
-- outputs=tuple(outputs[id(o)] for o in program.outputs),
-+ outputs=program.outputs,
+@ passes/layout.py for-libraries-only: ir_cases fuse
+- if not loops:
++ if loops:
 @ passes/fuse.py notes-of-another-program: fuse
 - if isinstance(program.notes, Fusion) and program.notes.nodes is program.nodes:
 + if isinstance(program.notes, Fusion):
@@ -139,8 +136,8 @@ TABLE = """
 - plan = plan_fusion(part, threads, machine)
 + plan = plan_fusion(entries[next(iter(entries))], threads, machine)
 @ passes/regions.py freed-a-level-early: fuse ir_cases semantics
-- first, last = self.begins[lo], self.ends.get(hi, end)
-+ first, last = self.begins[lo], self.ends.get(hi - 1, end)
+- last=max(places[root].last, last)
++ last=places[root].last
 @ passes/regions.py saved-values-at-one-place: codegen_random semantics fuse
 - saved += padded(place.nbytes)
 + saved += 0

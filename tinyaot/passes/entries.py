@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyaot.ir import Input, Program, live_nodes
-from tinyaot.ops.core import TABLE
+from tinyaot.ir import Input, Program
 
 
 def split_entries(program: Program) -> dict[str, Program]:
@@ -22,16 +21,12 @@ def split_entries(program: Program) -> dict[str, Program]:
     forward = replace(program, inputs=plain, nodes=tuple(first), outputs=gives, plan=None)
     kept = program.outputs_of("saved")
     saved = tuple(Input(o.value, "argument", f"saved {o.value}") for o in kept)
-    have = {i.value.id for i in saved}
-    kinds = {n.op: TABLE[n.op].kind for n in first if n.op in TABLE}
-    free = [n for n in first if kinds.get(n.op) in ("leaf", "view") and n.result.id not in have]
-    nodes = live_nodes([*free, *second], [o.value for o in gradients])
-    read = {v.id for n in nodes for v in n.inputs} | {o.value.id for o in gradients}
+    read = {v.id for n in second for v in n.inputs} | {o.value.id for o in gradients}
     taken = tuple(i for i in plain if i.value.id in read)
     backward = replace(
         program,
         inputs=taken + saved + program.inputs_of("cotangent"),
-        nodes=tuple(nodes),
+        nodes=tuple(second),
         outputs=gradients,
         plan=None,
     )

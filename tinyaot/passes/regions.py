@@ -55,8 +55,8 @@ def plan_regions(program: Program, log: list[Decision] | None = None) -> Program
                 place = replace(place, offset=places[place.root].offset)
             places[id_] = place
         for id_, last in placer.last_reads():
-            if id_ in places:
-                places[id_] = replace(places[id_], last=max(places[id_].last, last))
+            root = places[id_].root
+            places[root] = replace(places[root], last=max(places[root].last, last))
         if log is not None:
             log += placer.decisions()
     for o in program.outputs_of("mutated"):
@@ -120,9 +120,9 @@ class _Placer:
                         place = replace(place, space="saved")
                     found.append((value.id, place))
                 else:
-                    size, lo, hi = storage.sizes[owner]
+                    size, level, _ = storage.sizes[owner]
                     nbytes = size - padded(owner.type.nbytes) + owner.type.nbytes
-                    first, last = self.begins[lo], self.ends.get(hi, end)
+                    first, last = self.begins[level], self.ends[self.level_at[at]]
                     at_ = storage.homes[owner].at
                     found.append((value.id, Place("arena", at_, nbytes, root, first, last)))
         yield from sorted(found, key=lambda x: x[1].root != x[0])
