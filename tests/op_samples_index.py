@@ -185,6 +185,10 @@ def index_cases(n: int) -> Iterator[Case]:
         src = numbers(*gathered(x, *indices, axes=axes).shape, seed=1)
         for mode in ("set", "add"):
             yield Case("scatter", (x, src, *indices), scattered, {"axes": axes, "mode": mode})
+    for within in (np.arange(n), picks(n, n, 2, dtype=np.int32) % n, np.array([-100, 0, -100])):
+        yield Case(
+            "within", (within,), lambda x, **_: x + 0, {"what": "it", "size": n, "ignored": -100}
+        )
     for x, index, axis in [
         (numbers(n, n), picks(n, n, n), 1),
         (numbers(n, n), picks(n, 2, 2), 0),

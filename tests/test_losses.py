@@ -104,7 +104,7 @@ def test_cross_entropy_of_nothing_that_counts_is_nan() -> None:
 def test_cross_entropy_errors() -> None:
     x = ta.zeros(2, 3)
     for wrong in ([0, 3], [-1, 0]):
-        with pytest.raises(IndexingError, match="is no class: there are 3"):
+        with pytest.raises(IndexingError, match=r"target (3|-1) is out of range.*0 \.\. 2"):
             F.cross_entropy(x, ta.tensor(wrong))
     F.cross_entropy(x, ta.tensor([0, 3]), ignore_index=3)
     with pytest.raises(ShapeError, match=r"\(2, 3\) needs targets of shape \(2,\)"):
@@ -117,13 +117,13 @@ def test_cross_entropy_errors() -> None:
         F.cross_entropy(x, ta.tensor([0, 1]), reduction="avg")
 
 
-def test_traced_loss_of_a_wrong_target_is_nan() -> None:
+def test_traced_loss_of_a_wrong_target_raises() -> None:
     x, y = ta.zeros(2, 3), ta.tensor([0, 1])
     program = ta.trace(lambda a, b: F.cross_entropy(a, b), x, y)
     (good,) = ta.interpret(program, x.numpy(), y.numpy())
-    (bad,) = ta.interpret(program, x.numpy(), np.array([0, 3]))
     close(good, np.log(3), rtol=1e-6)
-    assert np.isnan(bad)
+    with pytest.raises(IndexingError, match=r"cross_entropy: target 3 .* 0 \.\. 2"):
+        ta.interpret(program, x.numpy(), np.array([0, 3]))
 
 
 def test_mse_loss() -> None:

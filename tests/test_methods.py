@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -273,3 +274,12 @@ def test_in_place_scatter() -> None:
     x = ta.zeros(3)
     x.scatter_add_(0, ta.tensor([1, 1, 2]), ta.ones(3)).scatter_(0, ta.tensor([0]), 9.0)
     assert x.tolist() == [9, 2, 1]
+
+
+def test_what_others_call_it() -> None:
+    x = ta.ones(2)
+    with pytest.raises(AttributeError, match="a Tensor has no attribute 'numel'; use size"):
+        _ = x.numel  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"a Tensor has no attribute 'colour'$"):
+        _ = x.colour  # type: ignore[attr-defined]
+    assert not hasattr(x, "mm") and pickle.loads(pickle.dumps(x)).tolist() == [1, 1]

@@ -100,7 +100,7 @@ def test_clocks_stand_between_kernels() -> None:
         "    lap()",
         "    return [y]",
     ]
-    c = "  one(f->b, me, &f->error);\n  rt->barrier();\n  two(f->b, me, &f->error);\n"
+    c = "  one(f->b, me, f->error);\n  rt->barrier();\n  two(f->b, me, f->error);\n"
     text = c_with_laps(c, ["one", "two"], threads=4)
     assert "tinyaot_laps[4][2]" in text and text.count("tinyaot_clock();") == 4
     first, second = text.index("  one("), text.index("  two(")

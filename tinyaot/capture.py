@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tinyaot.errors import MutationError, TraceError
 from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program
+from tinyaot.location import Loc
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping
 from tinyaot.results import Reached, Result, Results, is_freed, uses_of
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
-from tinyaot.traced import Lifted, NeedBases, Root
+from tinyaot.traced import Lifted, NeedBases, Root, Traced
 from tinyaot.tree import leaves, map_tensors
 
 
@@ -208,19 +209,28 @@ def _new_attributes(reach: Reach, names: dict[int, set[str]]) -> list[tuple[Slot
     found = []
     for owner in list(reach.objects.values()):
         if isinstance(owner, (list, dict)):
-            values = owner.values() if isinstance(owner, dict) else owner
-            if any(isinstance(v, Tensor) and v.is_traced for v in values):
-                raise TraceError(
-                    "a traced tensor was stored in a list or dict that outlives the compiled "
-                    "function; return it instead",
-                    locate=False,
-                )
+            for value in owner.values() if isinstance(owner, dict) else owner:
+                if isinstance(value, Tensor) and value.is_traced:
+                    raise TraceError(
+                        f"a traced tensor ({value.type}) was stored in a {type(owner).__name__} "
+                        f"that outlives the compiled function: it would have no value there; "
+                        f"return it instead. It is made",
+                        at=_made_at(value),
+                    )
         elif _has_attributes(owner):
             for name, value in list(vars(owner).items()):
                 if isinstance(value, Tensor) and name not in names[id(owner)]:
                     found.append((attribute_slot(owner, name), value))
                     del vars(owner)[name]
     return found
+
+
+def _made_at(tensor: Tensor) -> Loc | None:
+    """The user's line that a traced tensor comes from (None: the call)."""
+    data: Traced = tensor._data
+    engine = cast(TraceEngine, data.engine)
+    made = [n.loc for n in engine.builder.nodes if data.value in n.results]
+    return made[0] if made else None
 
 
 def _finish(
@@ -243,14 +253,17 @@ def _finish(
     grads: list[tuple[int, int | None]] = []
     for lifted, value in engine.grads.values():
         index = engine.lifted.index(lifted)
+        assert lifted.shadow is not None
         if value is None:
             grads.append((index, None))
-        elif keep_grads and value._data.root.input is None:
+        elif value._data.root.input is not None:  # accumulated in place
+            continue
+        elif keep_grads or not lifted.shadow._data.root.written:
             grads.append((index, results.add(value)))
-        elif value._data.root.input is None:
+        else:  # an update has used it, in a kernel of both
             grads.append((index, -1))
     inner_grads = [
-        (results.index[id(t)], results.add(t._grad) if keep_grads else -1)
+        (results.index[id(t)], results.add(t._grad))
         for t in list(results.tensors)
         if isinstance(t._grad, Tensor)
     ]

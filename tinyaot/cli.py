@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -148,14 +149,15 @@ def run_opt(args: argparse.Namespace) -> int:
     from tinyaot.programs import UsageError, read
 
     text = sys.stdin.read() if str(args.file) == "-" else read(args.file)
-    program = tinyaot.parse(text)
-    if args.passes:
-        try:
-            run = passes.pipeline(args.passes)
-        except ParseError as error:
-            raise UsageError(str(error)) from None
-        program = run(program)
-    print(program)
+    try:
+        run = passes.pipeline(args.passes)
+    except ParseError as error:
+        raise UsageError(str(error)) from None
+    # A file may hold several programs. Each is parsed at its own place, so that line numbers hold.
+    starts = [m.start() for m in re.finditer(r"^program\b", text, re.M)]
+    for at, end in zip([0, *starts[1:]], [*starts[1:], len(text)], strict=True):
+        program = tinyaot.parse("\n" * text.count("\n", 0, at) + text[at:end])
+        print("\n" * (at > 0) + str(run(program)))
     return 0
 
 
@@ -279,7 +281,12 @@ def build_parser() -> argparse.ArgumentParser:
         "run passes on IR text, and print IR text",
         "tinyaot opt tests/ir/step.ir --passes functionalize,differentiate,simplify",
     )
-    sub.add_argument("file", type=Path, metavar="FILE.ir", help="IR text; - reads standard input")
+    sub.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE.ir",
+        help="IR text of a program, or several; - reads standard input",
+    )
     sub.add_argument("--passes", default="", metavar="A,B", help="pass names, in order")
 
     command("doctor", run_doctor, "say what works on this machine", "tinyaot doctor")

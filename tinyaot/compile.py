@@ -16,12 +16,23 @@ from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import Capture, capture
 from tinyaot.cost import NUMPY_RATES, Rates
-from tinyaot.errors import BackendError, BudgetError, TinyaotError, TraceError, VerifyError
+from tinyaot.errors import (
+    ArgumentError,
+    BackendError,
+    BudgetError,
+    DTypeError,
+    IndexingError,
+    TinyaotError,
+    TraceError,
+    VerifyError,
+)
 from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
 from tinyaot.ops.core import mode
+from tinyaot.passes.partition import check_options
 from tinyaot.record import Decision, Record, Stage
+from tinyaot.shapes import brief
 from tinyaot.specialization import Bound, Specialization
 from tinyaot.state import COMPILED_METHODS
 from tinyaot.trace import TraceEngine
@@ -29,7 +40,6 @@ from tinyaot.verify import verify
 
 Loops: TypeAlias = dict[str, Any]  # the options of fuse
 
-PARTITIONS = ("min_cut", "save_all", "recompute_all")
 RECOMPILE_WARNING = 8  # specialisations of one function, from which on a warning says so once
 
 
@@ -45,14 +55,9 @@ class Options:
     keep_grads: bool = False
     record: bool = True
 
-    def __post_init__(self) -> None:
-        if self.partition not in PARTITIONS and not callable(self.partition):
-            raise BackendError(
-                f"compile: partition={self.partition!r}; it is one of {', '.join(PARTITIONS)}, or "
-                f"a function (Program) -> set of value ids to save"
-            )
-        if self.cost not in ("time", "flops"):
-            raise BackendError(f"compile: cost={self.cost!r}; it is 'time' or 'flops'")
+    def check(self) -> None:
+        """ArgumentError or BudgetError for an option that is none."""
+        check_options("compile", self.partition, self.memory_budget, self.cost, self.time_slack)
 
 
 # ---- the pipeline -------------------------------------------------------------------------------
@@ -132,7 +137,11 @@ def check_values(name: str, before: Program, after: Program) -> None:
     rng = np.random.default_rng(0)
     given = {i.value.id: _random_input(i.value.type, rng) for i in after.inputs}
     kept = [o for o in after.outputs if o.role in ("user", "mutated")]
-    old = interpret(before, *(given[i.value.id] for i in before.inputs))
+    try:
+        old = interpret(before, *(given[i.value.id] for i in before.inputs))
+    except IndexingError:  # 1 is no index into a single row: 0 is one wherever there is any
+        given = {k: a if a.dtype.kind not in "iu" else a * 0 for k, a in given.items()}
+        old = interpret(before, *(given[i.value.id] for i in before.inputs))
     new = interpret(after, *(given[i.value.id] for i in after.inputs))
     pairs = zip(
         [a for a, o in zip(old, before.outputs, strict=True) if o.role in ("user", "mutated")],
@@ -340,15 +349,23 @@ def compile(fn: Any = None, **options: Any) -> Any:
     function `(Program) -> set of value ids to save`; memory_budget: None, bytes (int), or a
     fraction (float) between the least planned peak (0) and that of saving all (1); time_slack: how
     much slower than the fastest a plan may be to save memory; cost: "time" or "flops"; keep_grads:
-    leave `.grad` behind after a step; record: keep stage programs and decisions.
+    leave behind the `.grad` of what the function updates, too; record: keep stage programs and
+    decisions.
 
-    Raises BackendError for an unknown option or a backend that cannot work here.
+    Raises ArgumentError (BudgetError) for an option that is none, and BackendError for a backend
+    that cannot work here.
     """
     unknown = set(options) - set(Options.__dataclass_fields__)
     if unknown:
         known = ", ".join(Options.__dataclass_fields__)
-        raise BackendError(f"compile: no option {sorted(unknown)[0]!r}; there are {known}")
+        raise ArgumentError(f"compile: no option {sorted(unknown)[0]!r}; there are {known}")
+    if fn is not None and not callable(fn):
+        raise DTypeError(
+            f"compile: needs a function or a Module, got {brief(fn)}; options go by name, as in "
+            f"ta.compile(fn, backend='numpy')"
+        )
     checked = Options(**options)
+    checked.check()
     load_backend(checked.backend)
     if fn is None:
         return lambda f: Compiled(f, checked)
@@ -358,6 +375,8 @@ def compile(fn: Any = None, **options: Any) -> Any:
 def trace(fn: Callable[..., Any], *example_args: Any, **kwargs: Any) -> Program:
     """The Program that `fn(*example_args)` writes down: views, writes and `grad` still in it."""
     wrapped = fn.__wrapped__ if isinstance(fn, Compiled) else fn
+    if not callable(wrapped):
+        raise DTypeError(f"trace: needs a function or a Module, got {brief(wrapped)}")
     return capture(wrapped, example_args, kwargs).program
 
 

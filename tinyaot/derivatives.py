@@ -6,12 +6,13 @@ trick"), so there is no second table of rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from tinyaot import ops
-from tinyaot.errors import GradError
+from tinyaot.errors import DTypeError, GradError
 from tinyaot.ops.core import mode
+from tinyaot.shapes import brief
 from tinyaot.tape import enable_grad
 from tinyaot.tensor import Tensor, TensorEngine
 from tinyaot.tree import map_tensors
@@ -21,12 +22,18 @@ def _engine() -> TensorEngine:
     return cast(TensorEngine, mode.engine)
 
 
-def _tuple(x: Any, what: str) -> tuple[Tensor, ...]:
-    found = (x,) if isinstance(x, Tensor) else tuple(x)
+def _tuple(op: str, x: Any, what: str) -> tuple[Tensor, ...]:
+    found = (x,) if isinstance(x, Tensor) else x if isinstance(x, Iterable) else (x,)
+    found = tuple(found)
     for t in found:
         if not isinstance(t, Tensor):
-            raise GradError(f"grad: {what} must be tensors, got {type(t).__name__}")
+            raise GradError(f"{op}: {what} must be tensors, got {brief(t)}")
     return found
+
+
+def _function(op: str, fn: Any) -> None:
+    if not callable(fn):
+        raise DTypeError(f"{op}: needs a function first, got {brief(fn)}")
 
 
 def grad(
@@ -43,7 +50,7 @@ def grad(
     changes. `create_graph`: the gradients can be differentiated again. Raises GradError when an
     output does not depend on an input, unless `allow_unused`, which gives None there.
     """
-    ys, xs = _tuple(outputs, "outputs"), _tuple(inputs, "inputs")
+    ys, xs = _tuple("grad", outputs, "outputs"), _tuple("grad", inputs, "inputs")
     cotangents: Sequence[Tensor | None]
     if grad_outputs is None:
         cotangents = [None] * len(ys)
@@ -80,14 +87,17 @@ def vjp(fn: Callable[..., Any], *primals: Tensor) -> tuple[Any, Callable[..., An
     `out` may be a tensor or a tuple of tensors; `vjp_fn` takes as many cotangents, and can be
     called again.
     """
-    xs = _fresh_leaves(primals)
+    _function("vjp", fn)
+    xs = _fresh_leaves(_tuple("vjp", primals, "primals"))
     with enable_grad():
         out = fn(*xs)
-    ys = _tuple(out, "outputs")
+    ys = _tuple("vjp", out, "the function's results")
 
     def vjp_fn(*cotangents: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
-        seeds = (given,) if isinstance(given, Tensor) else tuple(given)
+        seeds = _tuple("vjp", given, "cotangents")
+        if len(seeds) != len(ys):
+            raise GradError(f"vjp: {len(ys)} results need as many cotangents, got {len(seeds)}")
         found = _pull(ys, xs, seeds, create_graph=mode.grad_enabled and _any_grad(seeds))
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -123,16 +133,21 @@ def jvp(
 
     Computed as the vjp of the (linear) map from cotangents to cotangents.
     """
-    xs = _fresh_leaves(primals)
+    _function("jvp", fn)
+    points, moves = _tuple("jvp", primals, "primals"), _tuple("jvp", tangents, "tangents")
+    if [p.type for p in points] != [t.type for t in moves]:
+        shown = [", ".join(str(t.type) for t in ts) for ts in (points, moves)]
+        raise GradError(f"jvp: tangents must be as the primals are, {shown[0]}; got {shown[1]}")
+    xs = _fresh_leaves(points)
     with enable_grad():
         out = fn(*xs)
-        ys = _tuple(out, "outputs")
+        ys = _tuple("jvp", out, "the function's results")
         dummies = [
             cast(Tensor, ops.full(value=0.0, shape=y.shape, dtype=y.dtype)).requires_grad_()
             for y in ys
         ]
         pulled = _pull(ys, xs, dummies, create_graph=True)
-    pairs = [(g, t) for g, t in zip(pulled, tangents, strict=True) if g is not None]
+    pairs = [(g, t) for g, t in zip(pulled, moves, strict=True) if g is not None]
     moving = [(g, t) for g, t in pairs if g.requires_grad]
     results: list[Tensor | None] = [None] * len(ys)
     if moving:
@@ -153,8 +168,12 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, Any]]:
     One gradient when there is one such argument, else a tuple. `fn` has to return one element.
     """
 
+    _function("value_and_grad", fn)
+
     def with_gradients(*args: Any) -> tuple[Tensor, Any]:
         tensors = [a for a in args if isinstance(a, Tensor) and a.dtype.is_floating]
+        if not tensors:
+            raise GradError("value_and_grad: no argument is a tensor of a floating dtype")
         fresh = iter(_fresh_leaves(tensors))
         placed = [next(fresh) if isinstance(a, Tensor) and a.dtype.is_floating else a for a in args]
         xs = [a for a in placed if isinstance(a, Tensor) and a.dtype.is_floating]

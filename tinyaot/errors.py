@@ -6,14 +6,15 @@ the builtin a NumPy user expects. Eager and traced code raise the same type for 
 
 from __future__ import annotations
 
-from tinyaot.location import user_location
+from tinyaot.location import Loc, user_location
 
 
 class TinyaotError(RuntimeError):
-    """Base of all. The user's source line is appended to the message where one is known."""
+    """Base of all. The user's source line is appended to the message: `at`, where what failed was
+    written, or else the line that is running. `locate` False: no line."""
 
-    def __init__(self, message: str, *, locate: bool = True) -> None:
-        loc = user_location() if locate else None
+    def __init__(self, message: str, *, locate: bool = True, at: Loc | None = None) -> None:
+        loc = at or (user_location() if locate else None)
         if loc is not None:
             source = loc.source
             message += f"\n  at {loc}" + (f": {source}" if source else "")
@@ -30,6 +31,13 @@ class DTypeError(TinyaotError, TypeError):
 
 class ArgumentError(TinyaotError, ValueError):
     """An argument whose value is out of its range, or that names no choice there is."""
+
+
+class UnknownError(TinyaotError, KeyError):
+    """A name or an id that stands for nothing here."""
+
+    def __str__(self) -> str:  # KeyError's own shows the text with quotes and escapes
+        return str(self.args[0])
 
 
 class IndexingError(TinyaotError, IndexError):
@@ -57,7 +65,15 @@ class ParseError(TinyaotError, ValueError):
 
 
 class BackendError(TinyaotError):
-    """A backend that cannot work here, or an option that it does not know."""
+    """A backend or device that does not exist, cannot work here, or lacks what is asked of it."""
+
+
+class FileError(TinyaotError, OSError):
+    """A file that cannot be read or written, or is of another format."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or folder that is not there."""
 
 
 class BudgetError(TinyaotError, ValueError):

@@ -19,7 +19,7 @@ from tinyaot.eager import EagerEngine
 from tinyaot.errors import DTypeError, ShapeError, TinyaotError, VerifyError
 from tinyaot.ir import Input, Node, Program, Value
 from tinyaot.ops.core import TABLE, Primitive, using
-from tinyaot.shapes import TensorType, numpy_to_dtype
+from tinyaot.shapes import TensorType, brief, numpy_to_dtype
 from tinyaot.tape import enable_grad, quiet
 from tinyaot.tensor import Tensor
 
@@ -34,6 +34,8 @@ def interpret(program: Program, *arrays: Any, observe: Observer | None = None) -
     (not a copy: look, or copy, but do not write). Raises ShapeError or DTypeError for an array
     that does not fit its input.
     """
+    if not isinstance(program, Program):
+        raise DTypeError(f"interpret: needs a Program, got {brief(program)}")
     given = _check_arrays(program, arrays)
     ops_used = {n.op for n in program.nodes}
     if "grad" in ops_used:

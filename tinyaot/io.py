@@ -16,7 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tinyaot.errors import ArgumentError, DTypeError
+from tinyaot.errors import ArgumentError, DTypeError, FileError, MissingFileError
+from tinyaot.shapes import brief
 from tinyaot.tensor import Tensor
 
 _STRUCTURE = "tinyaot.structure"  # metadata key
@@ -39,20 +40,27 @@ def save(path: str | os.PathLike[str], state: Any) -> None:
     """Write `state` to `path`: a mapping of names to tensors, or dicts, lists and tuples of
     tensors, numbers, strings and None.
 
-    The file appears whole or not at all. Raises DTypeError for anything else in `state`.
+    The file appears whole or not at all. Raises MissingFileError if there is no such folder,
+    FileError if the file cannot be written, and DTypeError for anything else in `state`.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    path = _path("save", path)
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise MissingFileError(f"save: there is no folder {folder}; make it first")
     arrays: dict[str, np.ndarray] = {}
     structure = flatten(state, arrays)
     metadata = {"format": "pt"}  # what other loaders ask for: tensors row by row
     if not _is_flat(state):
         metadata[_STRUCTURE] = json.dumps(structure)
-    path = os.fspath(path)
     unfinished = f"{path}.{os.getpid()}.part"
     try:
         save_file(arrays, unfinished, metadata=metadata)
         os.replace(unfinished, path)
+    except (SafetensorError, OSError) as error:
+        raise FileError(f"save: cannot write {path}: {error}") from None
     finally:
         if os.path.exists(unfinished):
             os.remove(unfinished)
@@ -61,17 +69,24 @@ def save(path: str | os.PathLike[str], state: Any) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """What `save` wrote to `path`; for a safetensors file of others, its tensors by name.
 
-    Raises FileNotFoundError, ArgumentError for a file of another format, and DTypeError for a dtype
+    Raises MissingFileError (a FileNotFoundError), FileError (an OSError) for a file that cannot be
+    read, ArgumentError for a file of another format, and DTypeError for a dtype
     that tinyaot has not.
     """
     from safetensors import SafetensorError, deserialize
 
-    with open(path, "rb") as file:
-        data = file.read()
+    path = _path("load", path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        raise MissingFileError(f"load: there is no file {path}") from None
+    except OSError as error:
+        raise FileError(f"load: cannot read {path}: {error.strerror}") from None
     try:
         entries: Any = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
-        raise ArgumentError(f"load: {os.fspath(path)} is no safetensors file ({error})") from None
+        raise ArgumentError(f"load: {path} is no safetensors file ({error})") from None
     tensors = {name: Tensor(_array(name, entry)) for name, entry in entries}
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     structure = header.get("__metadata__", {}).get(_STRUCTURE)
@@ -79,6 +94,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         return unflatten(json.loads(structure), tensors)
     order = [name for name in header if name in tensors]
     return {name: tensors[name] for name in order}
+
+
+def _path(op: str, path: Any) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise DTypeError(f"{op}: needs the path of a file first, got {brief(path)}") from None
 
 
 def _array(name: str, entry: Mapping[str, Any]) -> np.ndarray:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PROGRAMS = _PACKAGE + "models" + os.sep  # the built-in programs are written as a user would
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own
+LONGEST = 120  # characters of a source line that a message shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,9 @@ class Loc:
 
     @property
     def source(self) -> str:
-        """The text of the line, stripped ('' where the source cannot be read)."""
-        return linecache.getline(self.file, self.line).strip()
+        """The text of the line, stripped ('' where the source cannot be read), cut if long."""
+        text = linecache.getline(self.file, self.line).strip()
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def is_user_file(filename: str) -> bool:
@@ -32,12 +35,19 @@ def is_user_file(filename: str) -> bool:
     return filename.startswith(_PROGRAMS) or not filename.startswith((_PACKAGE, "<frozen"))
 
 
+def _is_library(filename: str) -> bool:
+    if "-packages" + os.sep in filename:
+        return f"-packages{os.sep}numpy{os.sep}" in filename
+    return filename.startswith(_LIBRARY)
+
+
 def user_location() -> Loc | None:
-    """The innermost stack frame outside tinyaot, or None (a C caller)."""
+    """The innermost stack frame outside tinyaot, Python's library (which calls back, as
+    copy.deepcopy does) and NumPy; or None (a C caller)."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if is_user_file(code.co_filename):
+        if is_user_file(code.co_filename) and not _is_library(code.co_filename):
             return Loc(code.co_filename, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import tinyaot as ta
 from tinyaot.compile import Compiled
-from tinyaot.errors import TinyaotError
+from tinyaot.errors import ParseError, TinyaotError
 from tinyaot.location import is_user_file
 from tinyaot.record import Record
 
@@ -75,9 +75,10 @@ def saved(path: Path) -> Record:
     text = read(path)
     try:
         return Record.from_json(text)
-    except (TinyaotError, ValueError, KeyError, TypeError, AttributeError):
+    except ParseError as error:
+        why = str(error).splitlines()[0].removeprefix("Record.from_json: ")
         raise UsageError(
-            f"{path} is not a saved Record (write one with record.to_json())"
+            f"{path} is not a saved Record (write one with record.to_json()): {why}"
         ) from None
 
 

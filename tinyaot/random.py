@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 
 from tinyaot.errors import ArgumentError
+from tinyaot.shapes import as_int
 
 
 class Generator:
@@ -28,7 +29,7 @@ class Generator:
 
         Raises ArgumentError for a seed out of range.
         """
-        seed = operator.index(seed)
+        seed = as_int("manual_seed", seed, "the seed")
         if not -(2**63) <= seed < 2**64:
             raise ArgumentError(f"manual_seed: {seed} is no seed; it must fit 64 bits")
         self.seed = seed - 2**64 if seed >= 2**63 else seed

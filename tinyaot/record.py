@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tinyaot.cost import flops_by_phase
+from tinyaot.errors import ArgumentError, DTypeError, ParseError, TinyaotError, UnknownError
 from tinyaot.ir import Node, Program
 from tinyaot.memory import buffers_of, lower_bound, output_bytes, planned_peak, scratch_bytes
 from tinyaot.memory import saved_bytes as saved_block
+from tinyaot.shapes import brief
 from tinyaot.text import parse, print_node, print_program
 
 FORMAT = 2  # of the JSON
@@ -177,20 +179,20 @@ class Record:
         return record
 
     def program(self, name: str) -> Program:
-        """The Program of a stage. Raises KeyError listing the stages there are."""
+        """The Program of a stage. Raises UnknownError (a KeyError) listing the stages there are."""
         for stage in self.stages:
             if stage.name == name:
                 return stage.program
-        raise KeyError(f"no stage {name!r}; there are {', '.join(s.name for s in self.stages)}")
+        raise UnknownError(f"no stage {name!r}; there are {', '.join(s.name for s in self.stages)}")
 
     def measure(self, *args: Any) -> Record:
         """Fill `memory`'s measured figures by running on `args`. Returns itself.
 
-        Raises RuntimeError for a record that is not attached to a compiled function (one that was
+        Raises a TinyaotError for a record that is not attached to a compiled function (one that was
         read from JSON).
         """
         if self.measurer is None:
-            raise RuntimeError(UNATTACHED)
+            raise TinyaotError(UNATTACHED)
         self.memory.update(self.measurer(*args))
         return self
 
@@ -198,7 +200,7 @@ class Record:
         """Fill `times`, and the `seconds` of every kernel, by some runs on `args`, on copies of all
         state. Returns itself. Raises as `measure` does."""
         if self.timer is None:
-            raise RuntimeError(UNATTACHED)
+            raise TinyaotError(UNATTACHED)
         times, kernels = self.timer(*args)
         self.times.update(times)
         self.kernels = [replace(k, seconds=s) for k, s in zip(self.kernels, kernels, strict=True)]
@@ -208,11 +210,15 @@ class Record:
 
     def why(self, id_: int | str) -> str:
         """The life of one value, in words: what computes it and for whom, from which of the user's
-        lines, what was decided about it, and where it lives. Raises KeyError for an unknown id."""
-        id_ = int(str(id_).removeprefix("%"))
+        lines, what was decided about it, and where it lives. Raises UnknownError (a
+        KeyError) for an unknown id."""
+        number = str(id_).removeprefix("%")
+        if not number.isdecimal():
+            raise ArgumentError(f"why: {id_!r} is no value id: write '%7' or 7")
+        id_ = int(number)
         seen = [s for s in self.stages if id_ in s.program.values or id_ in s.program.computed]
         if not seen:
-            raise KeyError(f"no value %{id_} at any stage of {self.name}")
+            raise UnknownError(f"no value %{id_} at any stage of {self.name}")
         last = seen[-1].program
         node = last.computed.get(id_)
         types = {r.id: r.type for r in node.results} if node else {}
@@ -277,14 +283,31 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote. Raises ValueError for text that is none."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"no tinyaot record of format {FORMAT}")
-        record = cls(**{name: data[name] for name in _PLAIN})
-        record.stages = [Stage(s["name"], parse(s["text"]), s["seconds"]) for s in data["stages"]]
-        for name, row in _ROWS.items():
-            setattr(record, name, [row(**_tuples(x)) for x in data[name]])
+        """The record that `to_json` wrote. Raises ParseError for text that is none."""
+        if not isinstance(text, str):
+            raise DTypeError(f"Record.from_json: needs the text itself, got {brief(text)}")
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise ParseError(f"Record.from_json: the text is no JSON: {error}") from None
+        if not isinstance(data, dict) or "format" not in data:
+            raise ParseError("Record.from_json: this JSON is no Record; to_json() writes one")
+        if data["format"] != FORMAT:
+            raise ParseError(
+                f"Record.from_json: a Record of format {data['format']!r}, and this is tinyaot "
+                f"with format {FORMAT}; make the Record anew"
+            )
+        try:
+            record = cls(**{name: data[name] for name in _PLAIN})
+            record.stages = [
+                Stage(s["name"], parse(s["text"]), s["seconds"]) for s in data["stages"]
+            ]
+            for name, row in _ROWS.items():
+                setattr(record, name, [row(**_tuples(x)) for x in data[name]])
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            why = why.splitlines()[0]
+            raise ParseError(f"Record.from_json: the Record is damaged: {why}") from None
         return record
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tinyaot.errors import DTypeError, GradError, MutationError, ShapeError
 from tinyaot.ops.core import TABLE, Primitive, mode
-from tinyaot.shapes import TensorType, overlaps_itself
+from tinyaot.shapes import TensorType, brief, overlaps_itself
 from tinyaot.tape import PrimitiveNode, Unread, WriteNode, rule_reads
 from tinyaot.tensor import Edge, History, SavedHandle, Tensor
 
@@ -241,6 +241,8 @@ class Recorder:
                 f"{what}: this {output.type} tensor does not require grad and has no history; did "
                 f"a no_grad(), detach() or an integer op cut it off?"
             )
+        if cotangent is not None and not isinstance(cotangent, Tensor):
+            raise GradError(f"{what}: a cotangent must be a Tensor, got {brief(cotangent)}")
         if cotangent is None:
             if output.size != 1:
                 raise GradError(

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tinyaot.errors import DTypeError, ShapeError
+from tinyaot.errors import DTypeError, ShapeError, TraceError
 
 Shape = tuple[int, ...]
 
@@ -204,15 +204,35 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def as_int(op: str, value: Any, what: str = "size") -> int:
+    """A size, a count, a dim ... as an int; DTypeError for what is none, and TraceError for an
+    element of a traced tensor."""
+    try:
+        return operator.index(value)
+    except TraceError:
+        raise TraceError(
+            f"{op}: {what} depends on data, and is not known in a trace; compute it outside the "
+            f"compiled function, or from shapes alone"
+        ) from None
+    except TypeError:
+        raise DTypeError(f"{op}: {what} must be an int, got {brief(value)}") from None
+
+
+def brief(value: Any) -> str:
+    """What a wrong value is, in a few words."""
+    text = repr(value)
+    return text if len(text) <= 40 and "\n" not in text else f"a {type(value).__name__}"
+
+
 def normalize_axis(op: str, axis: int, ndim: int) -> int:
     """`axis` counted from 0; ShapeError (an IndexError too, as in torch) when out of range."""
-    try:
-        axis = operator.index(axis)
-    except TypeError:
-        raise DTypeError(f"{op}: dim must be an int, got {axis!r}") from None
+    axis = as_int(op, axis, "dim")
     bound = max(ndim, 1)
     if not -bound <= axis < bound:
-        raise AxisError(f"{op}: dim {axis} is out of range for a tensor of {ndim} dims")
+        raise AxisError(
+            f"{op}: dim {axis} is out of range for a tensor of {ndim} dims; it must lie in "
+            f"{-bound} .. {bound - 1}"
+        )
     return axis % bound
 
 
@@ -234,7 +254,7 @@ def normalize_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 def normalize_shape(op: str, shape: Sequence[Any], size: int) -> Shape:
     """`shape` with at most one -1 replaced so that it holds `size` elements (reshape's rule)."""
-    dims = [operator.index(s) for s in shape]
+    dims = [as_int(op, s) for s in shape]
     if dims.count(-1) > 1 or any(s < -1 for s in dims):
         raise ShapeError(f"{op}: {tuple(dims)} is no shape: at most one -1, and no other negative")
     if -1 in dims:

@@ -311,7 +311,7 @@ class Specialization:
             else:
                 tensor._grad = results[kept]
         for index, kept in captured.inner_grads:
-            results[index]._grad = NOT_KEPT if kept < 0 else results[kept]
+            results[index]._grad = results[kept]
         return _fill(captured.tree, results)
 
     def _make(

@@ -22,7 +22,7 @@ import numpy as np
 
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
-from tinyaot.errors import GradError
+from tinyaot.errors import DTypeError, GradError
 from tinyaot.ir import Value, live_nodes
 from tinyaot.ops.core import Primitive, mode, using
 from tinyaot.shapes import DType, Shape, TensorType, numpy_to_dtype
@@ -47,6 +47,8 @@ class _GradMode:
         self = super().__new__(cls)
         if fn is None:
             return self
+        if not callable(fn):
+            raise DTypeError(f"{cls.__name__} takes a function to decorate, or nothing: got {fn!r}")
         self.__init__()  # type: ignore[misc]
         return self(fn)  # `@no_grad` without parentheses
 

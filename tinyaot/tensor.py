@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from tinyaot.errors import GradError, ShapeError, TraceError
+from tinyaot.errors import DTypeError, GradError, ShapeError
 from tinyaot.ops.core import Engine, mode
 from tinyaot.shapes import DType, Geometry, Shape, TensorType, numpy_to_dtype
 
@@ -332,9 +332,15 @@ class Tensor:
 
     def item(self) -> bool | int | float:
         """The only element, as a Python number. Raises ShapeError for other sizes."""
-        array = self._concrete("item()")
+        return self._only("item()")
+
+    def _only(self, what: str) -> bool | int | float:
+        array = self._concrete(what)
         if array.size != 1:
-            raise ShapeError(f"item: needs one element, got shape {self.shape}; use tolist()")
+            raise ShapeError(
+                f"{what.removesuffix('()')}: needs one element, got shape {self.shape}; use "
+                f"tolist() for all of them"
+            )
         return array.item()  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
@@ -350,15 +356,15 @@ class Tensor:
         return bool(array)
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._only("float()"))
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._only("int()"))
 
     def __index__(self) -> int:
-        if self.dtype.kind == "float":
-            raise TypeError("only an integer tensor of one element can be an index")
-        return int(self.item())
+        if self.dtype.kind == "float" or self.size != 1:
+            raise DTypeError(f"only an integer tensor of one element is an int, got {self.type}")
+        return int(self._only("int()"))
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
@@ -429,7 +435,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     NumPy can write it unseen.
     """
     if not isinstance(array, np.ndarray):
-        raise TraceError(f"from_numpy: needs a NumPy array, got {type(array).__name__}")
+        raise DTypeError(f"from_numpy: needs a NumPy array, got {type(array).__name__}")
     numpy_to_dtype(array.dtype)
     tensor = Tensor(array)
     tensor._history.storage = Storage(foreign=True)

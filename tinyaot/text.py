@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from tinyaot.errors import ParseError
+from tinyaot.errors import DTypeError, ParseError
 from tinyaot.ir import (
     PHASES,
     STAGES,
@@ -39,7 +39,7 @@ from tinyaot.ir import (
     Value,
 )
 from tinyaot.location import Loc
-from tinyaot.shapes import DTYPES, DType, TensorType
+from tinyaot.shapes import DTYPES, DType, TensorType, brief
 
 # ---- printing -----------------------------------------------------------------------------------
 
@@ -282,6 +282,8 @@ def parse(text: str) -> Program:
     `next=` may be left out: ids then go on after the greatest one used. Raises ParseError with the
     line's number and what was expected there; laws beyond the grammar are not checked (`verify`).
     """
+    if not isinstance(text, str):
+        raise DTypeError(f"parse: needs IR text, got {brief(text)}")
     numbered = (_Line(n, line) for n, line in enumerate(text.split("\n"), 1))
     return _Parser(line for line in numbered if line.tokens).program
 
@@ -311,6 +313,8 @@ class _Parser:
                 self.closed = True
                 break
             # A mutating op has no results, so that its line begins with its name: `write(`.
+            if line.peek()[1] == "program":
+                line.fail("the end: a second program begins here, and parse takes one")
             is_node = line.peek()[0] != "word" or line.peek(1)[1] == "("
             statement = None if is_node else statements.get(line.peek()[1])
             (statement or self.node)(line)

@@ -42,6 +42,7 @@ from tinyaot.traced import (
     OuterNode,
     Root,
     Traced,
+    no_value,
 )
 
 
@@ -268,11 +269,7 @@ class TraceEngine(Recorder):
             self.rebase(dst, src)
 
     def concrete(self, tensor: Tensor, what: str) -> np.ndarray:
-        hint = {
-            "bool()": "a branch on a tensor's value cannot be compiled: use where(condition, a, b)",
-            "item()": "keep it a tensor; a 0-d tensor works wherever a number does",
-        }.get(what, "compute it outside the compiled function, or from shapes alone")
-        raise TraceError(f"{what} of a {tensor.type} tensor inside a compiled function: {hint}")
+        raise no_value(tensor, what)
 
     # ---- gradients ------------------------------------------------------------------------------
 

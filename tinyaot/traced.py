@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyaot.errors import TraceError
 from tinyaot.ir import InputRole, Value
 from tinyaot.recorder import Recorder
 from tinyaot.shapes import (
@@ -98,3 +99,19 @@ VIEW_GEOMETRY: dict[str, Callable[..., Geometry | None]] = {
     "diagonal": lambda g, offset, axis1, axis2: diagonal_geometry(g, offset, axis1, axis2),
     "detach": lambda g: g,
 }
+
+
+_NUMBER = "keep it a tensor; a 0-d tensor works wherever a number does"
+_HINTS = {
+    "bool()": "a branch on a tensor's value cannot be compiled: use where(condition, a, b)",
+    "item()": _NUMBER,
+    "float()": _NUMBER,
+    "int()": "sizes and bounds of slices cannot depend on data: compute it outside the compiled "
+    "function, or from shapes alone; to pick elements, index with the tensor",
+}
+
+
+def no_value(tensor: Tensor, what: str) -> TraceError:
+    """The error for a use that needs the value of a traced tensor, such as "item()"."""
+    hint = _HINTS.get(what, "use functions of tensors instead, or return it and do this outside")
+    return TraceError(f"{what} of {tensor.type} inside a compiled function: {hint}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from tinyaot.errors import VerifyError
+from tinyaot.errors import DTypeError, VerifyError
 from tinyaot.ir import (
     PHASES,
     STAGES,
@@ -26,7 +26,7 @@ from tinyaot.ir import (
     Value,
 )
 from tinyaot.ops.core import TABLE
-from tinyaot.shapes import DType, TensorType
+from tinyaot.shapes import DType, TensorType, brief
 from tinyaot.verify_plan import PLAN_LAWS
 from tinyaot.verify_regions import REGION_LAWS, REGION_PLAN_LAWS
 
@@ -63,6 +63,9 @@ def law(since: str = STAGES[0], until: str = STAGES[-1]) -> Callable[[Check], Ch
 
 def verify(program: Program) -> None:
     """Raise VerifyError, naming the node and the law, if the program breaks a law of its stage."""
+    if not isinstance(program, Program):
+        hint = "; parse the text first: ta.parse(text)" if isinstance(program, str) else ""
+        raise DTypeError(f"verify: needs a Program, got {brief(program)}{hint}")
     if program.stage not in STAGES:
         raise VerifyError(
             f"{program.name}: there is no stage {program.stage!r}; stages are {', '.join(STAGES)}"

@@ -18,13 +18,23 @@ BACKENDS = {"numpy": "tinyaot.backends.numpy", "c": "tinyaot.backends.cpu"}
 AUTOMATIC = ("numpy",)
 
 
+def _known() -> str:
+    return ", ".join(BACKENDS)
+
+
 def load_backend(name: str) -> tuple[str, ModuleType]:
     """The backend of that name ("auto": the best that can work here, or TINYAOT_BACKEND).
 
     Raises BackendError for an unknown name, and for a backend that cannot work here, saying why.
     """
-    if name == "auto":
-        name = os.environ.get("TINYAOT_BACKEND") or "auto"
+    wanted = os.environ.get("TINYAOT_BACKEND", "") if name == "auto" else ""
+    if wanted not in ("", "auto"):
+        if wanted not in BACKENDS:
+            raise BackendError(
+                f"TINYAOT_BACKEND={wanted!r} names no backend; there are auto, {_known()}",
+                locate=False,
+            )
+        name = wanted
     if name == "auto":
         name = next(candidate for candidate in AUTOMATIC if why_unavailable(candidate) is None)
     why = why_unavailable(name)
@@ -36,8 +46,7 @@ def load_backend(name: str) -> tuple[str, ModuleType]:
 def why_unavailable(name: str) -> str | None:
     """Why a backend cannot work here; None if it can. Raises BackendError for an unknown name."""
     if name not in BACKENDS:
-        known = ", ".join(BACKENDS)
-        raise BackendError(f"no such backend: {name!r}; there are auto, {known}", locate=False)
+        raise BackendError(f"no such backend: {name!r}; there are auto, {_known()}")
     module = importlib.import_module(BACKENDS[name])
     check = getattr(module, "unavailable", None)
     return check() if check is not None else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_CALL = re.compile(r"^  (\w+)\(f->b, me, &f->error\);$", re.M)
+_CALL = re.compile(r"^  (\w+)\(f->b, me, f->error\);$", re.M)
 _LAPS = """#include <time.h>
 double tinyaot_laps[{threads}][{kernels}];
 static double tinyaot_clock(void) {{

@@ -25,9 +25,11 @@ from tinyaot.backends.machine import rates as rates
 from tinyaot.backends.machine import this_machine, thread_count
 from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
 from tinyaot.codegen.c import Emitter
+from tinyaot.codegen.nests import Check
 from tinyaot.codegen.products import Size
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.ir import Output, Program, Value
+from tinyaot.ops.check import not_within, out_of_range
 from tinyaot.passes.fuse import fusion_of
 from tinyaot.passes.fusion.figures import bytes_inside, region_bytes, region_flops, tile_text
 from tinyaot.passes.fusion.machine import Machine
@@ -64,6 +66,7 @@ class EntryPoint:
     takes: list[Value]
     gives: list[Output]
     plan: FusionPlan
+    checks: list[Check]  # what its error slots report
 
     @property
     def arena_bytes(self) -> int:
@@ -113,7 +116,7 @@ def compile_program(
         plan = fusion.plans[name]
         emitted = emitter.entry(name, plan)
         takes = [i.value for i in part.inputs]
-        made.entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan)
+        made.entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan, emitted.checks)
         for number, (region, text) in enumerate(emitted.regions):
             kernel = f"{name}_region_{number}"
             made.kernels.append(
@@ -153,7 +156,7 @@ def loops() -> dict[str, Any]:
 def unavailable() -> str | None:
     """Why there is no C backend here; None if there is."""
     try:
-        find_compiler(os.environ.get("CC"))
+        find_compiler()
     except BackendError as error:
         return str(error)
     return None
@@ -306,7 +309,7 @@ class _Bound:
         position = {i.value.id: j for j, i in enumerate(entry.program.inputs)}
         computed = [o for _, o in entry.plan.graph.forms.outputs]
         n = len(entry.takes)
-        self.pointers = (ctypes.c_void_p * (n + len(entry.gives) + 2))()
+        self.pointers = (ctypes.c_void_p * (n + len(entry.gives) + 3))()
         self.given: list[Any] = [None] * len(entry.gives)  # a call's results, yet to be filled
         self.mutated: list[tuple[int, int]] = []  # position in `gives`, in `takes`
         self.small: list[tuple[int, np.ndarray]] = []  # position in `gives`, own memory
@@ -331,6 +334,7 @@ class _Bound:
             slot += 1
         self.pointers[slot] = executable.arena.ctypes.data
         self.pointers[slot + 1] = executable.scratch.ctypes.data
+        self.errors = self._memory(slot + 2, (len(entry.checks),), np.int64)
         self.written = {at for _, at in self.mutated}
         self.copied: list[tuple[int, np.ndarray]] = []
         self.others: list[int] = []
@@ -364,7 +368,7 @@ class _Bound:
                 if array is not None:
                     array.reshape(-1).view(np.uint8).fill(POISON)
         if self.function(self.address):
-            raise IndexingError("an index is out of range in a compiled step")
+            raise self._error()
         for at, copy in dense:
             if self.others[at] in self.written:
                 np.copyto(others[at], copy)
@@ -375,6 +379,17 @@ class _Bound:
         for j, shape, dtype in self.empty:
             out[j] = np.zeros(shape, dtype)
         return out
+
+    def _error(self) -> IndexingError:
+        """What the first error slot in use reports."""
+        slot = int(np.flatnonzero(self.errors)[0])
+        report, check = int(self.errors[slot]), self.entry.checks[slot]
+        self.errors[:] = 0
+        index, op = report if report < 0 else report - 1, check.op
+        if check.axis is None:
+            attrs = op.attrs
+            return not_within(attrs["what"], index, attrs["size"], attrs["ignored"], op.loc)
+        return out_of_range(op.name, index, check.size, check.axis, op.loc)
 
     def _bind(self, others: list[np.ndarray]) -> list[tuple[int, np.ndarray]]:
         """Point at these arrays. Of those that C cannot use in place: (position, dense copy)."""

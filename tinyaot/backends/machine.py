@@ -9,14 +9,21 @@ from functools import cache
 from pathlib import Path
 
 from tinyaot.cost import Rates
+from tinyaot.errors import BackendError
 from tinyaot.passes.fusion.graph import KEEP
 from tinyaot.passes.fusion.machine import Machine
 
 
 def thread_count() -> int:
+    """How many threads a step may use: `$TINYAOT_THREADS`, or the cores this process has.
+
+    Raises BackendError for a TINYAOT_THREADS that is no number from 1 on.
+    """
     wanted = os.environ.get("TINYAOT_THREADS")
     if wanted:
-        return max(1, int(wanted))
+        if not wanted.strip().isdecimal() or int(wanted) < 1:
+            raise BackendError(f"TINYAOT_THREADS={wanted!r} is no number of threads: use 1 or more")
+        return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -28,7 +29,9 @@ import numpy as np
 
 from tinyaot.backends.clock import python_with_laps
 from tinyaot.cost import node_cost
+from tinyaot.errors import IndexingError
 from tinyaot.ir import Node, Output, Program, Value
+from tinyaot.location import Loc
 from tinyaot.memory import saved_bytes
 from tinyaot.ops.core import TABLE, is_half
 from tinyaot.ops.dot import as_ufunc
@@ -180,12 +183,14 @@ class _Entry:
         self.names: dict[tuple[int, Geometry], str] = {}
         self.others: dict[int, int] = {}  # views of a value that a product sees, counted
         self.kernels: list[Kernel] = []
+        self.locs: list[Loc | None] = []  # of the user's lines that the kernels come from
         self.laps: list[float] = []
         self.source = self._write()
         text = self.source
         if executable.clocked:
             text = python_with_laps(text, [k.source for k in self.kernels])
             self.globals |= {"laps": self.laps, "lap": self._lap}
+        self.lines = text.splitlines()
         exec(compile(text, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
         self.function: Callable[..., list[np.ndarray]] = self.globals[name]
 
@@ -281,6 +286,7 @@ class _Entry:
                 body.append(self._call(node))
                 cost = node_cost(node)
                 made = (node.result.id,)
+                self.locs.append(node.loc)
                 self.kernels.append(
                     Kernel(node.op, body[-1], made, cost.bytes, cost.flops, cost.seconds)
                 )
@@ -348,11 +354,23 @@ class _Entry:
                 arguments.append(array)
             elif fixed[value.id] is not array:
                 self._rebind(value, array)
-        result = self.function(*arguments)
+        try:
+            result = self.function(*arguments)
+        except IndexingError as error:
+            raise self._located(error) from None
         for original, array in originals:
             np.copyto(original, array)
             result = [original if r is array else r for r in result]
         return result
+
+    def _located(self, error: IndexingError) -> IndexingError:
+        """The error of a line of the text, with the user's line that it comes from."""
+        code = self.function.__code__
+        numbers = [n for f, n in traceback.walk_tb(error.__traceback__) if f.f_code is code]
+        line = self.lines[numbers[0] - 1].strip()
+        sources = [k.source for k in self.kernels]
+        at = self.locs[sources.index(line)] if line in sources else None
+        return IndexingError(str(error).splitlines()[0], at=at)
 
     def _lap(self) -> None:
         self.laps.append(time.perf_counter())

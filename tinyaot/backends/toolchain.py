@@ -51,14 +51,23 @@ class Compiler:
     version: str
 
 
+def find_compiler() -> Compiler:
+    """The C compiler: `$CC`, or the first of the usual names. Raises BackendError, which says what
+    was tried."""
+    return _find_compiler(os.environ.get("CC"), os.environ.get("PATH"))
+
+
 @cache
-def find_compiler(cc: str | None = None) -> Compiler:
-    """The C compiler. `cc`: a command to use instead of `$CC` and the usual names. Raises
-    BackendError, which says what was tried."""
-    wanted = cc if cc is not None else os.environ.get("CC")
+def _find_compiler(wanted: str | None, path: str | None) -> Compiler:
+    """`wanted`: a command instead of the usual names. `path`: where commands are looked for, which
+    is part of what is asked."""
     tried = []
     for text in [wanted] if wanted else CANDIDATES:
-        command = tuple(shlex.split(text))
+        try:
+            command = tuple(shlex.split(text))
+        except ValueError as error:
+            tried.append(f"{text}: {error}")
+            continue
         if not command or shutil.which(command[0]) is None:
             tried.append(f"{text}: not found")
             continue
@@ -68,7 +77,7 @@ def find_compiler(cc: str | None = None) -> Compiler:
         tried.append(f"{text}: exit status {done.returncode}")
     raise BackendError(
         "backend 'c' needs a C compiler: set CC, or install gcc or clang; or use backend='numpy'. "
-        f"Tried {'; '.join(tried)}"
+        f"Tried {'CC=' if wanted else ''}{'; '.join(tried)}"
     )
 
 
@@ -107,7 +116,7 @@ def build(source: str, flags: Sequence[str] = EXACT, folder: Path | None = None)
 
     Raises BackendError with the compiler's own words when the source does not compile.
     """
-    compiler = find_compiler(os.environ.get("CC"))
+    compiler = find_compiler()
     headers = [f"-I{folder}"] if folder else []
     known = [f for f in flags if f not in GCC_ONLY or "clang" not in compiler.version]
     told = [*compiler.command, *FLAGS, *known]

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from importlib import resources
 
 from tinyaot.codegen.addresses import Addresses, extent_text
-from tinyaot.codegen.fallback import fallback_lines
+from tinyaot.codegen.fallback import checks_of, fallback_lines
 from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
+from tinyaot.codegen.nests import Check
 from tinyaot.codegen.printer import C, Printer, neutral
 from tinyaot.codegen.products import Size, product_lines
 from tinyaot.passes.fusion.figures import tile_text
@@ -48,10 +49,11 @@ def header(name: str) -> str:
 
 @dataclass(slots=True)
 class Emitted:
-    """Text of one entry point, and of each region in order."""
+    """Text of one entry point, and of each region in order; what its error slots report."""
 
     functions: list[str]
     regions: list[tuple[Region, str]]
+    checks: list[Check]
 
 
 class Emitter:
@@ -80,11 +82,13 @@ class Emitter:
         return "\n\n".join([*parts, *self.texts, *self.entries]) + "\n"
 
     def entry(self, name: str, plan: FusionPlan) -> Emitted:
-        """Emit a plan as `int tinyaot_<name>(void **b)`, which returns 1 after a bad index."""
+        """Emit a plan as `int tinyaot_<name>(void **b)`, which returns 1 after a bad index: an
+        error slot, which the last pointer leads to, says which. No later level is run then, so that
+        what is overwritten last, such as a step's parameters, is as it was."""
         made = _Entry(self, name, plan)
         functions = made.run()
         self.entries += functions
-        return Emitted(functions, made.regions)
+        return Emitted(functions, made.regions, made.checks)
 
     def kernel(self, kernel: Kernel) -> str:
         """The name of a kernel's function."""
@@ -99,22 +103,28 @@ class _Entry:
         self.emitter, self.name, self.plan, self.g = emitter, name, plan, plan.graph
         self.where = Addresses(plan, C.memory)
         self.regions: list[tuple[Region, str]] = []
+        self.checks: list[Check] = []
         outputs = sum(o.role != "mutated" for _, o in self.g.forms.outputs)
         self.arena = len(self.g.forms.inputs) + outputs
 
     def run(self) -> list[str]:
         plan = self.plan
         calls: list[str] = []
-        level = 0
+        level, checked = 0, 0
         for number, region in enumerate(plan.regions):
             if plan.level[region] != level and level:
                 calls.append("  rt->barrier();" if plan.threads > 1 else "")
+                # No level writes another's slots, so all threads decide alike.
+                if checked < len(self.checks):
+                    error = f"f->error, {checked}, {len(self.checks)}"
+                    calls.append(f"  if (any_error({error})) return;")
+                checked = len(self.checks)
             level = plan.level[region]
             text = self.region(region, number)
             self.regions.append((region, text))
-            calls.append(f"  {self.name}_region_{number}(f->b, me, &f->error);")
+            calls.append(f"  {self.name}_region_{number}(f->b, me, f->error);")
         step = [
-            f"struct {self.name}_frame {{ void **b; int error; }};",
+            f"struct {self.name}_frame {{ void **b; int64_t *error; }};",
             "",
             f"static void {self.name}_step(void *frame, int me) {{",
             f"  struct {self.name}_frame *f = frame;",
@@ -123,11 +133,11 @@ class _Entry:
             "}",
             "",
             f"int tinyaot_{self.name}(void **b) {{",
-            f"  struct {self.name}_frame f = {{b, 0}};",
+            f"  struct {self.name}_frame f = {{b, b[{self.arena + 2}]}};",
             f"  rt->parallel({self.name}_step, &f, {plan.threads});"
             if plan.threads > 1
             else f"  {self.name}_step(&f, 0);",
-            "  return f.error;",
+            f"  return any_error(f.error, 0, {len(self.checks)});",
             "}",
         ]
         return [*(text for _, text in self.regions), "\n".join(step)]
@@ -137,7 +147,7 @@ class _Entry:
         per_thread = padded(self.plan.storage.scratch)
         lines = [
             comment(self.g.forms.ops, region),
-            f"static void {self.name}_region_{number}(void **b, int me, int *error) {{",
+            f"static void {self.name}_region_{number}(void **b, int me, int64_t *error) {{",
             f"  char *const arena = b[{self.arena}];",
             f"  char *const scratch = (char *)b[{self.arena + 1}]"
             f" + me * ({per_thread}L + pack_bytes);",
@@ -237,7 +247,9 @@ class _Entry:
         for op, combine in lowered.cleared:
             lines += self.clear(op, combine, region, region.tile, pad)
         name = self.emitter.kernel(lowered.kernel)
-        return [*lines, f"{pad}{name}({', '.join([*lowered.arguments, 'error'])});"]
+        error = f"error + {len(self.checks)}"
+        self.checks += lowered.checks
+        return [*lines, f"{pad}{name}({', '.join([*lowered.arguments, error])});"]
 
     def single(self, region: Region, s: Single, pad: str) -> list[str]:
         op = s.op
@@ -248,7 +260,9 @@ class _Entry:
         if op.form == "fallback":
             args = [self.where.of(a, region).text for a in self.g.reads[op]]
             out = self.where.own(op, region).text
-            return [pad + line for line in fallback_lines(op, args, out, C)]
+            lines = fallback_lines(op, args, out, C, len(self.checks))
+            self.checks += checks_of(op)
+            return [pad + line for line in lines]
         return []  # a concatenation: its parts are in their slots
 
 

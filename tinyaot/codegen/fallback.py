@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tinyaot.codegen.nests import Check
 from tinyaot.codegen.printer import Dialect
 from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.storage import dense_strides
@@ -17,11 +18,22 @@ from tinyaot.passes.fusion.storage import dense_strides
 Lines = list[str]
 
 
-def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect) -> Lines:
-    """C text of the op. `args`, `out`: pointer expressions."""
+def checks_of(op: Op) -> list[Check]:
+    """What the error slots of an op report, in order."""
+    if op.name == "scatter":
+        return [Check(op, axis, op.shape[axis]) for axis in op.attrs["axes"]]
+    if op.name == "put_along":
+        return [Check(op, op.attrs["axis"], op.shape[op.attrs["axis"]])]
+    return []
+
+
+def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect, slot: int) -> Lines:
+    """C text of the op. `args`, `out`: pointer expressions; `slot`: its first error slot."""
     types = [dialect.memory[x.dtype.short] for x in op.ins]
     lines = [f"const {t} *restrict x{j} = {a};" for j, (t, a) in enumerate(zip(types, args))]
     lines.append(f"{dialect.memory[op.dtype.short]} *restrict y = {out};")
+    if checks_of(op):
+        lines.append(f"int64_t *const report = error + {slot};")
     return ["{", *("  " + line for line in lines + _EMITTERS[op.name](op, dialect)), "}"]
 
 
@@ -158,11 +170,12 @@ def scatter(op: Op, dialect: Dialect) -> Lines:
 
     def one(j: list[str]) -> str:
         terms = [f"{j[lead + d]} * {strides[axis]}L" for d, axis in enumerate(rest)]
-        for i, (axis, index) in enumerate(zip(axes, indices), 2):
+        for k, (axis, index) in enumerate(zip(axes, indices)):
             names = j[lead - index.type.ndim : lead]
             steps = [s if n > 1 else 0 for s, n in zip(dense_strides(index.shape), index.shape)]
-            at = f"x{i}[{flat(names, steps)}]"
-            terms.append(f"checked_index({at}, {base.shape[axis]}, error) * {strides[axis]}L")
+            at = f"x{k + 2}[{flat(names, steps)}]"
+            place = f"checked_index({at}, {base.shape[axis]}, report + {k})"
+            terms.append(f"{place} * {strides[axis]}L")
         sign = "+=" if op.attrs["mode"] == "add" else "="
         return f"y[{' + '.join(terms)}] {sign} x1[{flat(j, own)}];"
 
@@ -177,7 +190,7 @@ def put_along(op: Op, dialect: Dialect) -> Lines:
     def one(j: list[str]) -> str:
         at = f"x2[{flat(j, dense_strides(index.shape))}]"
         terms = [f"{n} * {s}L" for d, (n, s) in enumerate(zip(j, strides)) if d != axis]
-        terms.append(f"checked_index({at}, {base.shape[axis]}, error) * {strides[axis]}L")
+        terms.append(f"checked_index({at}, {base.shape[axis]}, report) * {strides[axis]}L")
         sign = "+=" if op.attrs["mode"] == "add" else "="
         return f"y[{' + '.join(terms)}] {sign} x1[{flat(j, own)}];"
 

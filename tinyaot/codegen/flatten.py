@@ -24,6 +24,7 @@ from tinyaot.codegen.loops import (
     Store,
     Total,
     Var,
+    Within,
 )
 
 
@@ -67,7 +68,7 @@ def _names(e: Expr) -> Iterator[str]:
         case Apply():
             for a in e.args:
                 yield from _names(a)
-        case Checked(value, _):
+        case Checked(value) | Within(value):
             yield from _names(value)
         case Random(seed, base, _, _):
             yield from _names(seed)
@@ -94,7 +95,7 @@ def _indices(e: Expr) -> Iterator[Index]:
         case Apply():
             for a in e.args:
                 yield from _indices(a)
-        case Checked(value, _):
+        case Checked(value) | Within(value):
             yield from _indices(value)
         case Random(seed, base, _, element):
             yield element
@@ -115,8 +116,8 @@ def renamed(s: Stmt, inner: str, outer: str) -> Stmt:
                 return replace(e, index=index(e.index))
             case Apply():
                 return replace(e, args=tuple(map(expr, e.args)))
-            case Checked(value, size):
-                return Checked(expr(value), size)
+            case Checked(value) | Within(value):
+                return replace(e, value=expr(value))
             case Random(seed, base, ordinal, element):
                 return Random(expr(seed), expr(base), ordinal, index(element))
             case _:

@@ -77,10 +77,21 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An index from data: negative counts from the end, out of range is reported and read as 0."""
+    """An index from data: negative counts from the end, out of range is reported (in `slot` of the
+    kernel's error slots) and read as 0."""
 
     value: Expr
     size: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What to report of `value`: 0 if it is in 0 .. size - 1 or `ignored`."""
+
+    value: Expr
+    size: int
+    ignored: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ class Random:
     element: Index
 
 
-Expr = Var | Literal_ | Load | Position | Apply | Total | Checked | Random
+Expr = Var | Literal_ | Load | Position | Apply | Total | Checked | Within | Random
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +155,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """Put `name` into an error slot where it is no 0, or is beyond it on one side."""
+
+    name: str
+    test: Literal["!=", ">", "<"]
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """A row of scalars, kept between two vector loops."""
 
@@ -163,7 +183,7 @@ class Loop:
     folds: tuple[Start, ...] = ()
 
 
-Stmt = Let | Store | Start | Fold | Finish | Buffer | Loop
+Stmt = Let | Store | Start | Fold | Finish | Report | Buffer | Loop
 
 
 @dataclass(frozen=True, slots=True)

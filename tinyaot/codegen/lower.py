@@ -21,6 +21,7 @@ from tinyaot.codegen.loops import (
     Store,
     Var,
 )
+from tinyaot.codegen.nests import Check
 from tinyaot.codegen.printer import sees_nan
 from tinyaot.codegen.reading import Reader
 from tinyaot.passes.fusion.accesses import Access
@@ -33,11 +34,13 @@ from tinyaot.passes.fusion.statements import Nest, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A kernel, its arguments as C text, and the values to be cleared before the call."""
+    """A kernel, its arguments as C text, the values to be cleared before the call, and what its
+    error slots report."""
 
     kernel: Kernel
     arguments: list[str]
     cleared: list[tuple[Op, Combine]]
+    checks: list[Check]
 
 
 def lower_nest(
@@ -71,7 +74,7 @@ class _Lowering(Reader):
         ]
         body += self.loops()  # extents become parameters here
         kernel = Kernel(tuple(self.params), tuple(body))
-        return Lowered(kernel, self.arguments, list(self.cleared.items()))
+        return Lowered(kernel, self.arguments, list(self.cleared.items()), self.checks)
 
     def loops(self) -> list[Stmt]:
         inside: list[Stmt] = list(self.pre[len(self.rows)])

@@ -23,6 +23,16 @@ from tinyaot.shapes import DType
 SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What an error slot reports: an index of `op` that is out of range along an axis of `size`
+    (axis None: in a `within`)."""
+
+    op: Op
+    axis: int | None
+    size: int
+
+
 @dataclass(slots=True)
 class Stage:
     """One vector loop and the scalars after it."""
@@ -64,6 +74,7 @@ class Frame:
         self.pre: list[list[Stmt]] = [[] for _ in range(len(self.rows) + 1)]
         self.row_memo: dict[object, str] = {}
         self.scalar: dict[Op, str] = {}
+        self.checks: list[Check] = []  # by error slot
         self.cleared: dict[Op, Combine] = {}
         self.vec: dict[Op, int] = {}  # stage of a vector value
         self.pos: dict[Op, int] = {}  # stage after which a scalar is known; -1: before any

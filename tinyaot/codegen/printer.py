@@ -30,11 +30,13 @@ from tinyaot.codegen.loops import (
     Param,
     Position,
     Random,
+    Report,
     Start,
     Stmt,
     Store,
     Total,
     Var,
+    Within,
 )
 from tinyaot.ops.core import TABLE
 from tinyaot.shapes import DType, float64
@@ -120,8 +122,10 @@ class Printer:
             case Total(array, index, step, count):
                 parts = [f"{array}[{self.index(index.shifted(t * step))}]" for t in range(count)]
                 return " + ".join(parts)
-            case Checked(value, size):
-                return f"checked_index({self.expr(value)}, {size}, error)"
+            case Checked(value, size, slot):
+                return f"checked_index({self.expr(value)}, {size}, error + {slot})"
+            case Within(value, size, ignored):
+                return f"not_within({self.expr(value)}, {size}, {ignored}L)"
             case Random(seed, base, ordinal, element):
                 draw = f"{self.operand(base)} + {ordinal}"
                 return f"random_bits({self.expr(seed)}, {draw}, {self.index(element)})"
@@ -192,6 +196,8 @@ class Printer:
                 if sees_nan(combine, dtype):
                     lines.append(f"{pad}{name}_nan |= {text} != {text};")
                 return [*lines, pad + self.fold(name, text, combine)]
+            case Report(name, test, slot):
+                return [f"{pad}if ({name} {test} 0) error[{slot}] = {name};"]
             case Finish(name, dtype, combine):
                 return [f"{pad}{name} = {name}_nan ? {number(math.nan, dtype)} : {name};"]
             case Buffer(name, dtype, size):
@@ -209,7 +215,7 @@ class Printer:
 
     def kernel(self, name: str, kernel: Kernel) -> str:
         """The kernel as a function."""
-        params = ", ".join([*map(self.param, kernel.params), "int *error"])
+        params = ", ".join([*map(self.param, kernel.params), "int64_t *error"])
         lines = [self.dialect.function(name, params) + " {"]
         lines += [line for s in kernel.body for line in self.stmt(s, "  ")]
         return "\n".join([*lines, "}"])

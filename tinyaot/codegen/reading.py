@@ -9,22 +9,28 @@ a value and its recomputation for the backward, are computed once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from tinyaot.codegen.addresses import Pointer
 from tinyaot.codegen.loops import (
     Apply,
     Checked,
+    Combine,
     Expr,
+    Fold,
     Index,
     Let,
     Literal_,
     Load,
     Position,
     Random,
+    Report,
+    Start,
     Total,
     Var,
+    Within,
 )
-from tinyaot.codegen.nests import Frame
+from tinyaot.codegen.nests import Check, Frame
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access, Const
 from tinyaot.passes.fusion.labels import Atom
@@ -181,11 +187,39 @@ class Reader(Frame):
         args = tuple(self.operand(op, i, stage) for i in range(len(op.ins)))
         if op.name == "set_value":
             return args[1]
+        if op.name == "within":
+            self.check(op, args[0], stage)
+            return args[0]
         dtype = op.ins[-1].dtype if op.name == "where" else op.ins[0].dtype
         return Apply(op.name, args, dtype, op.dtype, op.attrs)
 
-    def computed_index(self, op: Op, i: int, size: int, stage: int | None) -> str:
-        """The name of a checked index that operand i gives."""
+    def check(self, op: Op, value: Expr, stage: int | None) -> None:
+        """Report a value that is not within bounds. A vector loop folds what there is to report: a
+        store that may happen would keep it from being one."""
+        size, name = op.attrs["size"], self.fresh()
+        slot = self.slot(op, None, size)
+        let = Let(name, int64, Within(value, size, op.attrs["ignored"]))
+        if stage is None:
+            self.scalar_lines(op, self.atoms_of(op)).extend([let, Report(name, "!=", slot)])
+            return
+        at = self.stages[stage]
+        at.body.append(let)
+        tests: dict[Combine, Literal[">", "<"]] = {"amax": ">", "amin": "<"}
+        for combine, test in tests.items():
+            folded = self.fresh()
+            at.folds.append(Start(folded, int64, combine))
+            at.body.append(Fold(folded, int64, combine, Var(name)))
+            at.after.append(Report(folded, test, slot))
+
+    def slot(self, op: Op, axis: int | None, size: int) -> int:
+        """The error slot of a check."""
+        check = Check(op, axis, size)
+        if check not in self.checks:
+            self.checks.append(check)
+        return self.checks.index(check)
+
+    def computed_index(self, op: Op, i: int, axis: int, size: int, stage: int | None) -> str:
+        """The name of a checked index along an axis that operand i gives."""
         value = self.operand(op, i, stage)
         access = self.g.reads[op][i]
         varies = self.varies(access.atoms)
@@ -193,7 +227,8 @@ class Reader(Frame):
         memo = self.stages[stage].memo if varies and stage is not None else self.row_memo
         if key not in memo:
             memo[key] = name = self.fresh()
-            let = Let(name, int64, Checked(value, size), index=True)
+            checked = Checked(value, size, self.slot(op, axis, size))
+            let = Let(name, int64, checked, index=True)
             if varies and stage is not None:
                 self.stages[stage].body.append(let)
                 self.stages[stage].vector = False  # it reports through a pointer
@@ -226,7 +261,7 @@ class Reader(Frame):
         skipped: set[Atom] = set()
         terms: list[tuple[int, str]] = []
         for axis, i in zip(hit, operands):
-            name = self.computed_index(op, i, table.shape[axis], stage)
+            name = self.computed_index(op, i, axis, table.shape[axis], stage)
             stride = self.axis_stride(op, axis, pointer, axes[axis])
             terms.append((stride, name))
             skipped.update(self.edge_atoms(op, axis, axes[axis]))

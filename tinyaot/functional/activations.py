@@ -9,11 +9,11 @@ import math
 from string import ascii_lowercase
 
 from tinyaot import ops
-from tinyaot.errors import ArgumentError, ShapeError
+from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functional.common import need_same_dtype, quietly, to_dtype, unsqueezed, wide
 from tinyaot.functions import select
 from tinyaot.functions.operands import as_tensor, engine, floating, mutate, need_floating
-from tinyaot.shapes import normalize_axis
+from tinyaot.shapes import brief, normalize_axis
 from tinyaot.tensor import Tensor
 
 # ---- the linear map -----------------------------------------------------------------------------
@@ -125,6 +125,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     compiled code. Without `training` it is the input itself. Raises ArgumentError unless
     0 <= p <= 1.
     """
+    if not isinstance(p, (int, float)):
+        raise DTypeError(f"dropout: p must be a number between 0 and 1, got {brief(p)}")
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p must be between 0 and 1, got {p}")
     if not training or p == 0.0:

@@ -11,7 +11,7 @@ from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functions.operands import cast as to_dtype
 from tinyaot.functions.operands import wide
-from tinyaot.shapes import Shape, int64
+from tinyaot.shapes import Shape, as_int, int64
 from tinyaot.tape import quiet
 from tinyaot.tensor import Tensor
 
@@ -33,9 +33,10 @@ def need_same_dtype(op: str, first: Tensor, *others: Tensor | None) -> None:
     """DTypeError unless all have the dtype of the first: here nothing is promoted, as in torch."""
     for t in others:
         if t is not None and t.dtype is not first.dtype:
+            better = t.dtype if not first.dtype.is_floating else first.dtype
             raise DTypeError(
                 f"{op}: an input of {first.dtype.name} does not fit one of {t.dtype.name}; cast "
-                f"one of them first, as in x.to(ta.{first.dtype.name})"
+                f"one of them first, as in x.to(ta.{better.name})"
             )
 
 
@@ -83,7 +84,7 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
         sizes = sizes * 2
     if len(sizes) != 2:
         raise ShapeError(f"{op}: {name} must be an int or two, got {value!r}")
-    return operator.index(sizes[0]), operator.index(sizes[1])
+    return as_int(op, sizes[0], name), as_int(op, sizes[1], name)
 
 
 __all__ = [

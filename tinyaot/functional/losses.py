@@ -4,11 +4,10 @@ maps and sums over one row: a gather of one element a row would be an op of its 
 
 from __future__ import annotations
 
-import math
 import warnings
 
 from tinyaot import ops
-from tinyaot.errors import DTypeError, IndexingError, ShapeError
+from tinyaot.errors import DTypeError, ShapeError
 from tinyaot.functional.activations import softplus_exact
 from tinyaot.functional.common import (
     positions,
@@ -19,8 +18,8 @@ from tinyaot.functional.common import (
     unsqueezed,
     wide,
 )
-from tinyaot.functions.operands import as_tensor, is_tracing, need_floating, promoted
-from tinyaot.shapes import int64
+from tinyaot.functions.operands import as_tensor, need_floating, promoted
+from tinyaot.shapes import broadcast_shapes, int64
 from tinyaot.tensor import Tensor
 
 
@@ -39,8 +38,7 @@ def cross_entropy(
     input: logits [classes], [n, classes] or [n, classes, ...]. target: class indices (integers, of
     input's shape without the classes) or probabilities (of input's shape). weight: [classes], a
     factor for each. Targets equal to `ignore_index` count for nothing; "mean" divides by the sum of
-    the weights of those that count. Raises IndexingError for a target that is no class (in compiled
-    code the loss is NaN instead).
+    the weights of those that count. Raises IndexingError for a target that is no class.
     """
     input = need_floating("cross_entropy", input)
     x = wide(input)
@@ -53,7 +51,7 @@ def cross_entropy(
             ops.sub(shifted, log_total), target, weight, axis, reduction, label_smoothing
         )
         return to_dtype(loss, input.dtype)
-    index = _class_index("cross_entropy", x, target, axis, ignore_index)
+    index = _class_index("cross_entropy", x, target, axis)
     hit = ops.eq(positions(x, axis), index)
     loss = ops.sub(log_total, _at(hit, shifted, axis))
     scale = None if weight is None else _along(weight, x, axis)
@@ -86,7 +84,7 @@ def nll_loss(
     input = need_floating("nll_loss", input)
     x = wide(input)
     axis = _class_axis("nll_loss", x)
-    index = _class_index("nll_loss", x, as_tensor("nll_loss", target), axis, ignore_index)
+    index = _class_index("nll_loss", x, as_tensor("nll_loss", target), axis)
     hit = ops.eq(positions(x, axis), index)
     loss = ops.neg(_at(hit, x, axis))
     chosen = None if weight is None else _at(hit, _along(weight, x, axis), axis)
@@ -101,6 +99,7 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     """(input - target) squared. Shapes that differ broadcast, with a warning."""
     x, y = promoted("mse_loss", input, target, need="float")
     if x.shape != y.shape:
+        broadcast_shapes("mse_loss", x.shape, y.shape)
         warnings.warn(
             f"mse_loss: input {x.shape} and target {y.shape} differ in shape and are broadcast; "
             f"make them equal unless that is meant",
@@ -150,8 +149,8 @@ def _class_axis(op: str, x: Tensor) -> int:
     return 0 if x.ndim == 1 else 1
 
 
-def _class_index(op: str, x: Tensor, target: Tensor, axis: int, ignore_index: int) -> Tensor:
-    """The targets with an axis for the classes, checked: int64."""
+def _class_index(op: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
+    """The targets with an axis for the classes: int64."""
     if target.dtype.kind != "int":
         raise DTypeError(f"{op}: class targets must be integers, got {target.dtype.name}")
     rows = x.shape[:axis] + x.shape[axis + 1 :]
@@ -160,15 +159,6 @@ def _class_index(op: str, x: Tensor, target: Tensor, axis: int, ignore_index: in
             f"{op}: an input of shape {x.shape} needs targets of shape {rows} (class indices) or "
             f"{x.shape} (floating probabilities), got {target.shape}"
         )
-    if not is_tracing():
-        values, classes = target.numpy(), x.shape[axis]
-        if values.size and not 0 <= int(values.min()) <= int(values.max()) < classes:
-            wrong = values[(values < 0) | (values >= classes)]
-            wrong = wrong[wrong != ignore_index]
-            if wrong.size:
-                raise IndexingError(
-                    f"{op}: target {int(wrong[0])} is no class: there are {classes}, from 0"
-                )
     return unsqueezed(to_dtype(target, int64), axis)
 
 
@@ -197,22 +187,22 @@ def _over_rows(
     reduction: str,
 ) -> Tensor:
     """Drop the ignored rows and reduce the others; `chosen` are their weights, for the mean.
+    IndexingError for a target that is no class.
 
     The class axis of loss, index and weights has size 1.
     """
-    counts = ops.ne(index, ignore_index)
-    if is_tracing():  # a compiled program cannot raise for a value, but it must not train on it
-        is_class = ops.logical_and(ops.ge(index, 0), ops.lt(index, x.shape[axis]))
-        loss = ops.where(is_class, loss, math.nan)
-    loss = ops.where(counts, loss, 0.0)
-    if reduction != "mean":
+    # Checked where no loop over the classes reads it, in the forward or in the backward.
+    known = ops.within(index, what=f"{op}: target", size=x.shape[axis], ignored=ignore_index)
+    mean = reduction == "mean"
+    loss = ops.where(ops.ne(index if mean else known, ignore_index), loss, 0.0)
+    if not mean:
         return reduced(op, squeezed(loss, axis), reduction)
-    weights = ops.cast(counts, dtype=loss.dtype)
+    weights = ops.cast(ops.ne(known, ignore_index), dtype=loss.dtype)
     if chosen is not None:
         weights = ops.mul(weights, chosen)
     axes = tuple(range(loss.ndim))
-    mean = ops.div(ops.sum(loss, axes=axes), ops.sum(weights, axes=axes))
-    return ops.reshape(mean, shape=())
+    total = ops.div(ops.sum(loss, axes=axes), ops.sum(weights, axes=axes))
+    return ops.reshape(total, shape=())
 
 
 # ---- probabilities ------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ code alike: a program then holds how they are made, not their bytes.
 from __future__ import annotations
 
 import math
-import operator
 import os
 from typing import Any
 
@@ -30,6 +29,7 @@ from tinyaot.functions.operands import (
 from tinyaot.shapes import (
     DType,
     Shape,
+    as_int,
     dtype_of,
     float32,
     float64,
@@ -61,15 +61,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 def sizes_of(op: str, size: tuple[Any, ...]) -> Shape:
     """The shape in `zeros(2, 3)` or `zeros((2, 3))`; sizes are ints from 0 up."""
-    try:
-        shape = tuple(operator.index(n) for n in dims_of(size))
-    except TraceError:
-        raise TraceError(
-            f"{op}: a size that depends on data is not known in a trace; compute it outside the "
-            "compiled function, or from shapes alone"
-        ) from None
-    except TypeError:
-        raise DTypeError(f"{op}: sizes must be ints, got {dims_of(size)}") from None
+    shape = tuple(as_int(op, n) for n in dims_of(size))
     if any(n < 0 for n in shape):
         raise ShapeError(f"{op}: {shape} is no shape: sizes must not be negative")
     return shape
@@ -179,8 +171,7 @@ def arange(
     check_device("arange", device)
     if end is None:
         start, end = 0, start
-    if not all(is_scalar(v) for v in (start, end, step)):
-        raise DTypeError(f"arange: start, end and step must be numbers, got {start}, {end}, {step}")
+    start, end, step = (_known(v) for v in (start, end, step))
     whole = not any(scalar_dtype(v).is_floating for v in (start, end, step))
     if step == 0 or (end - start) / step < 0:
         raise ShapeError(f"arange: a step of {step} does not lead from {start} to {end}")
@@ -193,6 +184,20 @@ def arange(
     if start != 0:
         ramp = ops.add(ramp, kind(start))
     return made(cast(ramp, chosen), requires_grad)
+
+
+def _known(value: Any) -> Any:
+    """A number of arange, which may be in a tensor."""
+    if isinstance(value, Tensor) and value.size == 1:
+        if is_tracing():
+            raise TraceError(
+                f"arange: a number that depends on data ({value.type}) is not known in a trace; "
+                f"compute it outside the compiled function, or from shapes alone"
+            )
+        value = value.item()
+    if not is_scalar(value):
+        raise DTypeError(f"arange: start, end and step must be numbers, got {value!r}")
+    return value
 
 
 def eye(

@@ -299,6 +299,8 @@ def _take_slice(found: Index, item: slice, x: Tensor) -> None:
     n = x.shape[len(found.starts)]
     try:
         start, stop, step = item.indices(n)
+    except TraceError:
+        raise
     except (TypeError, ValueError) as error:
         raise IndexingError(f"index: {item} cannot slice a dim of size {n}: {error}") from None
     found.take(start, stop, step)

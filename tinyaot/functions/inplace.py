@@ -46,7 +46,7 @@ def _filled(op: str, x: Tensor, value: Any) -> Tensor:
     else:
         filling = cast(as_tensor(op, value), x.dtype)
         if filling.shape != x.shape:
-            filling = views.broadcast_to(filling, x.shape)
+            filling = views.expanded(op, filling, x.shape)
     engine().write(x, filling)
     return x
 

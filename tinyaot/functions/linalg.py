@@ -42,7 +42,13 @@ def matmul(a: Any, b: Any) -> Tensor:
         return ops.dot(a, b, spec="ij,jk->ik")
     row, column = "i" if a.ndim > 1 else "", "k" if b.ndim > 1 else ""
     batch = string.ascii_uppercase
-    broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
+    try:
+        broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
+    except ShapeError:
+        raise ShapeError(
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: all dims but the last two must "
+            f"broadcast, and {a.shape[:-2]} and {b.shape[:-2]} do not; unsqueeze or expand one"
+        ) from None
     rank = max(a.ndim - 2, b.ndim - 2, 0)
     letters_a = batch[rank - max(a.ndim - 2, 0) : rank] + row + "j"
     letters_b = batch[rank - max(b.ndim - 2, 0) : rank] + "j" + column

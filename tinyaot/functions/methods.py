@@ -2,7 +2,7 @@
 
 The functions stand in their own files and know nothing of this; importing the package attaches
 them. An operator returns NotImplemented for what is no operand, so that Python can try the other
-side (and `x == None` is False).
+side (and `x == None` is False), but for builtin objects, whose side is known to refuse.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def _to_dtype(dtype: shapes.DType) -> Method:
 # ---- operators ----------------------------------------------------------------------------------
 
 
-def _operator(function: Callable[[Any, Any], Any]) -> Method:
+def _operator(function: Callable[[Any, Any], Any], equality: bool = False) -> Method:
     def method(x: Tensor, other: Any) -> Any:
-        if isinstance(other, Tensor) or is_operand(other):
+        if isinstance(other, Tensor) or is_operand(other) or (_is_hopeless(other) and not equality):
             return function(x, other)
         return NotImplemented
 
@@ -89,9 +89,14 @@ def _operator(function: Callable[[Any, Any], Any]) -> Method:
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Method:
     def method(x: Tensor, other: Any) -> Any:
-        return function(other, x) if is_operand(other) else NotImplemented
+        return function(other, x) if is_operand(other) or _is_hopeless(other) else NotImplemented
 
     return method
+
+
+def _is_hopeless(x: Any) -> bool:
+    """Whether Python's other side will not take a tensor, either: then the function says why."""
+    return type(x).__module__ == "builtins"
 
 
 _ARITHMETIC: dict[str, tuple[Callable[[Any, Any], Any], Method | None]] = {
@@ -117,7 +122,7 @@ def _operators() -> dict[str, Method]:
         if in_place is not None:
             found[f"__i{name}__"] = _operator(in_place)
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        found[f"__{name}__"] = _operator(getattr(elementwise, name))
+        found[f"__{name}__"] = _operator(getattr(elementwise, name), name in ("eq", "ne"))
     return found
 
 
@@ -135,6 +140,35 @@ def _iter(x: Tensor) -> Iterator[Tensor]:
 
 def _contains(x: Tensor, value: Any) -> bool:
     return bool(reduce.any(elementwise.eq(x, value)))
+
+
+_ELSEWHERE = {  # what others call it
+    "data": "detach()",
+    "dim": "ndim",
+    "nelement": "size, the number of elements",
+    "numel": "size, the number of elements",
+    "t": "T",
+    "mm": "x @ y",
+    "bmm": "x @ y",
+    "astype": "to(dtype)",
+    "type": "dtype, or to(dtype)",
+    "type_as": "to(y.dtype)",
+    "view_as": "view(y.shape)",
+    "expand_as": "expand(y.shape)",
+    "swapaxes": "transpose",
+    "narrow": "a slice",
+    "masked_select": "x[mask]",
+    "copy": "clone()",
+    "ravel": "flatten()",
+    "concat": "ta.cat",
+    "new_zeros": "ta.zeros",
+    "new_ones": "ta.ones",
+}
+
+
+def _missing(x: Tensor, name: str) -> Any:
+    hint = f"; use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise AttributeError(f"a Tensor has no attribute {name!r}{hint}", name=name, obj=x)
 
 
 def _positive(x: Tensor) -> Tensor:
@@ -164,6 +198,7 @@ def methods() -> dict[str, Any]:
         "__len__": _len,
         "__iter__": _iter,
         "__contains__": _contains,
+        "__getattr__": _missing,
         "T": property(views.reversed_dims, doc="A view with the dims in reverse order."),
         "mT": property(views.matrix_transpose, doc="A view with the last two dims exchanged."),
     }

@@ -17,7 +17,17 @@ import numpy as np
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, BackendError, DTypeError, ShapeError
 from tinyaot.ops.core import mode
-from tinyaot.shapes import DType, Shape, bool_, dtype_of, float32, int64, result_type, scalar_dtype
+from tinyaot.shapes import (
+    DType,
+    Shape,
+    bool_,
+    brief,
+    dtype_of,
+    float32,
+    int64,
+    result_type,
+    scalar_dtype,
+)
 from tinyaot.tape import quiet
 from tinyaot.tensor import Tensor, TensorEngine, from_numpy
 
@@ -74,19 +84,25 @@ def as_array(op: str, data: Any, dtype: DType | None = None) -> np.ndarray:
     ):
         try:
             array = np.asarray(data)
-        except ValueError as error:
-            raise ShapeError(f"{op}: nested lists must have equal lengths ({error})") from None
+        except ValueError:
+            raise ShapeError(
+                f"{op}: nested lists must have equal lengths at every level; pad them, or keep a "
+                f"list of tensors"
+            ) from None
         if dtype is None and array.dtype == np.float64 and _is_python_number(data):
             array = array.astype(np.float32)
     else:
         raise DTypeError(
-            f"{op}: a {type(data).__name__} is no tensor; pass a Tensor, a number, an array or a "
-            f"list of numbers"
+            f"{op}: {brief(data)} is no tensor; pass a Tensor, a number, an array or a list of "
+            f"numbers"
         )
     try:
         return array.astype((dtype or dtype_of(array.dtype)).numpy, copy=False)
     except DTypeError:
-        raise DTypeError(f"{op}: arrays of dtype {array.dtype} have no tensor type") from None
+        raise DTypeError(
+            f"{op}: {brief(data)} of dtype {array.dtype} has no tensor type; convert it to numbers "
+            f"or bools"
+        ) from None
 
 
 def _is_python_number(data: Any) -> bool:
@@ -254,4 +270,4 @@ def check_device(op: str, device: Any) -> None:
             f"{op}: device {str(device)!r}: eager tensors live on the CPU; a compiled program uses "
             f"a GPU by ta.compile(fn, backend='cupy'), which needs CuPy and an NVIDIA driver"
         )
-    raise BackendError(f"{op}: no such device: {device!r}; tinyaot has 'cpu' and 'cuda'")
+    raise BackendError(f"{op}: no such device or dtype: {device!r}; devices are 'cpu' and 'cuda'")

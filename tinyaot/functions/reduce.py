@@ -53,7 +53,7 @@ def axes_of(op: str, dim: Any, ndim: int) -> Shape:
     """The axes a reduction goes over: all for None, and (as torch) for an empty tuple."""
     if type(dim) is int and -ndim <= dim < ndim:
         return (dim % ndim,)
-    if dim is None or dim == () or dim == []:
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return tuple(range(ndim))
     return normalize_axes(op, dim, ndim)
 

@@ -8,7 +8,6 @@ are maps of them. A tensor takes one draw, or two (float64, normal deviates, wid
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 from tinyaot import ops
@@ -23,7 +22,7 @@ from tinyaot.functions.operands import (
     mutate,
     need_floating,
 )
-from tinyaot.shapes import DType, Shape, dtype_of, float16, float32, float64, int64
+from tinyaot.shapes import DType, Shape, as_int, dtype_of, float16, float32, float64, int64
 from tinyaot.tensor import Tensor
 
 _WORD = 2**32  # values of a random word
@@ -150,12 +149,10 @@ def randint(
         low, high, size = 0, low, high
     if size is None:
         raise ArgumentError("randint: give a size, such as randint(0, 10, (2, 3))")
-    low, high = operator.index(low), operator.index(high)
+    low, high = (as_int("randint", n, what) for n, what in ((low, "low"), (high, "high")))
     span = high - low
     if not 0 < span <= 2**31:
-        raise ArgumentError(
-            f"randint: {low} .. {high} must hold from 1 to 2^31 numbers, not {span}"
-        )
+        raise ArgumentError(f"randint: low ({low}) must be below high ({high}), by 2^31 at most")
     shape = sizes_of("randint", dims_of((size,)))
     bits = ops.cast(engine().random_bits(shape), dtype=int64)
     scaled = ops.floordiv(ops.mul(bits, span), _WORD)

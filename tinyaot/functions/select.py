@@ -1,6 +1,7 @@
 """Picking and placing along one dim by index tensors; sorting; classes as vectors.
 
-Names and argument order are torch's. An index out of range raises IndexingError when the op runs.
+Names and argument order are torch's. An index out of range raises IndexingError when the op runs,
+and so does a negative one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import DTypeError, IndexingError, ShapeError, TraceError
+from tinyaot.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from tinyaot.functions.operands import (
     as_scalar,
     as_tensor,
@@ -23,15 +24,17 @@ from tinyaot.functions.operands import (
 )
 from tinyaot.functions.reduce import ValuesIndices
 from tinyaot.functions.views import part, reshaped
-from tinyaot.shapes import Shape, broadcast_shapes, int64, normalize_axis
+from tinyaot.shapes import Shape, as_int, broadcast_shapes, int64, normalize_axis
 from tinyaot.tensor import Tensor
 
 
-def index_tensor(op: str, index: Any) -> Tensor:
-    """An index as a Tensor; DTypeError unless it holds integers."""
+def index_tensor(op: str, index: Any, order: str = "") -> Tensor:
+    """An index as a Tensor; DTypeError unless it holds integers. `order`: of the arguments."""
     index = as_tensor(op, index)
     if index.dtype.kind != "int":
-        raise DTypeError(f"{op}: the index must hold integers, got {index.type}; cast it to int64")
+        raise DTypeError(
+            f"{op}: the index must hold integers, got {index.type}; cast it to int64{order}"
+        )
     return index
 
 
@@ -54,7 +57,12 @@ def _along(op: str, x: Any, dim: int, index: Any) -> tuple[Tensor, int, Tensor]:
             f"{op}: an index of shape {index.shape} does not go with shape {x.shape}: it needs as "
             f"many dims, each but dim {axis} at most as large"
         )
-    return x, axis, index
+    return x, axis, chosen(op, index, x.shape[axis] if x.ndim else 1)
+
+
+def chosen(op: str, index: Tensor, size: int, what: str = "index") -> Tensor:
+    """An index that is 0 .. size - 1: as in torch, a negative one does not count from the end."""
+    return ops.within(index, what=f"{op}: {what}", size=size, ignored=0) if size else index
 
 
 def gather(x: Any, dim: int, index: Any) -> Tensor:
@@ -122,6 +130,7 @@ def index_select(x: Any, dim: int, index: Any) -> Tensor:
         raise ShapeError(
             f"index_select: needs a 1-d index, got shape {index.shape} for {x.shape}; use x[index]"
         )
+    index = chosen("index_select", index, x.shape[axis])
     index = index if index.ndim else ops.reshape(index, shape=(1,))
     picked = ops.gather(x, index, axes=(axis,))
     return _row_major(picked, (*range(1, axis + 1), 0, *range(axis + 1, x.ndim)))
@@ -140,6 +149,7 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
             f"take_along_dim: indices of shape {indices.shape} need as many dims as x, of shape "
             f"{x.shape}; unsqueeze them"
         )
+    indices = chosen("take_along_dim", indices, x.shape[axis])
     without = [(*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (x, indices)]
     common = broadcast_shapes("take_along_dim", *without)
     return ops.take_along(_spread(x, common, axis), _spread(indices, common, axis), axis=axis)
@@ -157,37 +167,32 @@ def _spread(x: Tensor, common: Shape, axis: int) -> Tensor:
 def embedding(ids: Any, table: Any) -> Tensor:
     """Rows of the table `[classes, features]` at `ids` (integers of any shape): ids' shape and
     then features. IndexingError for an id that is no row."""
-    ids, table = index_tensor("embedding", ids), as_tensor("embedding", table)
+    order = "; the order is embedding(ids, table)"
+    ids, table = index_tensor("embedding", ids, order), as_tensor("embedding", table)
     if table.ndim != 2:
         raise ShapeError(
-            f"embedding: the table must have 2 dims (classes, features), got {table.shape}; the "
-            f"order is embedding(ids, table)"
+            f"embedding: the table must have 2 dims (classes, features), got {table.shape}{order}"
         )
-    return ops.gather(table, ids, axes=(0,))
+    return ops.gather(table, chosen("embedding", ids, table.shape[0], "id"), axes=(0,))
 
 
 def one_hot(x: Any, num_classes: int = -1) -> Tensor:
     """int64 vectors with 1 at the class in x (integers of any shape), `[..., num_classes]`.
 
-    -1 finds the number of classes from the greatest class: not in a trace. In eager mode a class
-    out of range raises IndexingError; a trace cannot know, and gives it a vector of zeros.
+    -1 finds the number of classes from the greatest class: not in a trace. Raises IndexingError for
+    a class out of range.
     """
-    x = index_tensor("one_hot", x)
-    if is_tracing():
-        if num_classes < 0:
+    x, num_classes = index_tensor("one_hot", x), as_int("one_hot", num_classes, "num_classes")
+    if num_classes < 0:
+        if is_tracing():
             raise TraceError(
                 f"one_hot: the number of classes of {x.type} depends on data, which a trace has "
                 f"not; pass num_classes"
             )
-    else:
-        greatest = int(x._data.max()) if x.size else -1
-        if x.size and (x._data.min() < 0 or 0 <= num_classes <= greatest):
-            raise IndexingError(
-                f"one_hot: classes from {x._data.min()} to {greatest} do not lie in 0 .. "
-                f"{num_classes - 1 if num_classes >= 0 else greatest}; raise num_classes"
-            )
-        num_classes = greatest + 1 if num_classes < 0 else num_classes
-    column = ops.reshape(x, shape=(*x.shape, 1))
+        num_classes = max(int(x._data.max()) + 1, 1) if x.size else 0
+    if not num_classes and x.size:
+        raise ArgumentError(f"one_hot: num_classes must be positive for {x.type}, got 0")
+    column = ops.reshape(chosen("one_hot", x, num_classes, "class"), shape=(*x.shape, 1))
     classes = ops.iota(size=num_classes, dtype=int64)
     return ops.cast(ops.eq(cast(column, int64), classes), dtype=int64)
 
@@ -215,7 +220,7 @@ def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True
 @numpy_names
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
     """(values, indices) of the k greatest (or least) along `dim`, in order."""
-    x = as_tensor("topk", x)
+    x, k = as_tensor("topk", x), as_int("topk", k, "k")
     axis = normalize_axis("topk", dim, x.ndim)
     if x.ndim == 0:
         row = topk(ops.reshape(x, shape=(1,)), k, 0, largest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from tinyaot.functions.operands import (
     promoted,
 )
 from tinyaot.functions.views import part, real_axis, reshaped, several, unsqueeze
-from tinyaot.shapes import int64, normalize_axes, normalize_axis
+from tinyaot.shapes import as_int, int64, normalize_axes, normalize_axis
 from tinyaot.tensor import Tensor
 
 # ---- joins --------------------------------------------------------------------------------------
@@ -38,6 +37,8 @@ def _tensors(op: str, tensors: Sequence[Any]) -> list[Any]:
 
 def _joined(op: str, tensors: list[Any], dim: int) -> Tensor:
     shapes = [t.shape for t in tensors]
+    if not all(shapes):
+        raise ShapeError(f"{op}: a tensor without dims cannot be joined; use stack")
     axis = real_axis(op, tensors[0], dim)
     for shape in shapes:
         rest = shape[:axis] + shape[axis + 1 :]
@@ -65,7 +66,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
 
 def repeat(x: Any, *sizes: Any) -> Tensor:
     """x repeated `sizes[i]` times along each dim, as tiles (torch's repeat, NumPy's tile)."""
-    x, times = as_tensor("repeat", x), dims_of(sizes)
+    x, times = as_tensor("repeat", x), tuple(as_int("repeat", n, "count") for n in dims_of(sizes))
     if len(times) < x.ndim:
         raise ShapeError(f"repeat: {times} must give a count for each of the dims of {x.shape}")
     if any(n < 0 for n in times):
@@ -85,7 +86,7 @@ def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> T
     x = as_tensor("pad", x)
     if mode != "constant":
         raise ArgumentError(f"pad: mode must be 'constant', got {mode!r}; cat makes other borders")
-    amounts = [operator.index(n) for n in pad]
+    amounts = [as_int("pad", n, "amount") for n in pad]
     if len(amounts) % 2 or len(amounts) > 2 * x.ndim:
         raise ShapeError(
             f"pad: {tuple(amounts)} must hold a pair (before, after) for at most each of the "
@@ -140,7 +141,7 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
     for amount, dim in zip(amounts, axes):
         axis = real_axis("roll", x, dim)
         size = x.shape[axis]
-        cut = -operator.index(amount) % size if size else 0
+        cut = -as_int("roll", amount, "shift") % size if size else 0
         if cut:
             tail, head = part(rolled, axis, cut, size), part(rolled, axis, 0, cut)
             rolled = ops.concat(tail, head, axis=axis)
@@ -164,7 +165,7 @@ def _triangle(op: str, x: Any, diagonal: int, keeps: Any) -> Tensor:
     rows, columns = x.shape[-2:]
     row = ops.reshape(ops.iota(size=rows, dtype=int64), shape=(rows, 1))
     column = ops.iota(size=columns, dtype=int64)
-    kept = keeps(ops.add(row, operator.index(diagonal)), column)
+    kept = keeps(ops.add(row, as_int(op, diagonal, "diagonal")), column)
     return ops.where(kept, x, as_scalar(op, 0, x.dtype))
 
 

@@ -8,17 +8,17 @@ it reaches the tensor it was taken of. Whether a reshape can be a view depends o
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import DTypeError, ShapeError, TraceError
+from tinyaot.errors import ShapeError
 from tinyaot.functions.operands import as_tensor, dims_of, numpy_names
 from tinyaot.shapes import (
     Shape,
+    as_int,
     normalize_axes,
     normalize_axis,
     normalize_shape,
@@ -52,17 +52,9 @@ def view(x: Any, *shape: Any) -> Tensor:
 
 def _target(op: str, x: Tensor, shape: tuple[Any, ...]) -> Shape:
     sizes = dims_of(shape)
-    try:
-        sizes = tuple(map(operator.index, sizes))
-        if math.prod(sizes) == x.size and min(sizes, default=0) >= 0:
-            return sizes
-    except TraceError:
-        raise TraceError(
-            f"{op}: a size that depends on data is not known in a trace; compute it outside the "
-            "compiled function, or from shapes alone"
-        ) from None
-    except TypeError:
-        raise DTypeError(f"{op}: sizes must be ints, got {sizes}") from None
+    sizes = tuple(as_int(op, n) for n in sizes)
+    if math.prod(sizes) == x.size and min(sizes, default=0) >= 0:
+        return sizes
     try:
         return normalize_shape(op, sizes, x.size)
     except ShapeError:
@@ -180,19 +172,20 @@ def broadcast_to(x: Any, *shape: Any) -> Tensor:
 
     It cannot be written to where it repeats. ShapeError if x does not broadcast to `shape`.
     """
-    return _expanded("broadcast_to", as_tensor("broadcast_to", x), dims_of(shape))
+    return expanded("broadcast_to", as_tensor("broadcast_to", x), dims_of(shape))
 
 
 def expand(x: Any, *sizes: Any) -> Tensor:
     """`broadcast_to`, where a size of -1 keeps x's own."""
-    x, sizes = as_tensor("expand", x), dims_of(sizes)
+    x, sizes = as_tensor("expand", x), tuple(as_int("expand", n) for n in dims_of(sizes))
     lead = len(sizes) - x.ndim
     kept = tuple(x.shape[a - lead] if n == -1 and a >= lead else n for a, n in enumerate(sizes))
-    return _expanded("expand", x, kept)
+    return expanded("expand", x, kept)
 
 
-def _expanded(op: str, x: Tensor, shape: tuple[Any, ...]) -> Tensor:
-    shape = tuple(operator.index(n) for n in shape)
+def expanded(op: str, x: Tensor, shape: tuple[Any, ...]) -> Tensor:
+    """x broadcast to `shape`; ShapeError if it does not."""
+    shape = tuple(as_int(op, n) for n in shape)
     lead = len(shape) - x.ndim
     fits = lead >= 0 and all(have in (1, want) for have, want in zip(x.shape, shape[lead:]))
     if not fits or any(n < 0 for n in shape):
@@ -223,14 +216,14 @@ def split(x: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     axis = real_axis("split", x, dim)
     size = x.shape[axis]
     if isinstance(split_size, (tuple, list)):
-        sizes = [operator.index(n) for n in split_size]
+        sizes = [as_int("split", n) for n in split_size]
         if sum(sizes) != size or any(n < 0 for n in sizes):
             raise ShapeError(
                 f"split: sizes {tuple(sizes)} do not add up to {size}, the size of dim {dim} of "
                 f"shape {x.shape}"
             )
     else:
-        step = operator.index(split_size)
+        step = as_int("split", split_size)
         if step <= 0:
             raise ShapeError(f"split: the size of a part must be positive, got {step}")
         sizes = [min(step, size - at) for at in range(0, size, step)] or [0]
@@ -244,7 +237,7 @@ def split(x: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
 @numpy_names
 def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
-    x = as_tensor("chunk", x)
+    x, chunks = as_tensor("chunk", x), as_int("chunk", chunks, "the number of chunks")
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of chunks must be positive, got {chunks}")
     size = x.shape[real_axis("chunk", x, dim)]
@@ -273,4 +266,4 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     a, b = normalize_axis("diagonal", dim1, x.ndim), normalize_axis("diagonal", dim2, x.ndim)
     if a == b or x.ndim < 2:
         raise ShapeError(f"diagonal: needs two different dims of {x.shape}, got {dim1} and {dim2}")
-    return ops.diagonal(x, offset=operator.index(offset), axis1=a, axis2=b)
+    return ops.diagonal(x, offset=as_int("diagonal", offset, "offset"), axis1=a, axis2=b)

@@ -13,7 +13,7 @@ from tinyaot.functions.operands import check_device, mutate
 from tinyaot.nn import init
 from tinyaot.nn.module import Module
 from tinyaot.nn.parameter import Parameter
-from tinyaot.shapes import dtype_of, float32, int64, normalize_axis
+from tinyaot.shapes import as_int, dtype_of, float32, int64, normalize_axis
 from tinyaot.tape import no_grad
 from tinyaot.tensor import Tensor
 
@@ -21,6 +21,9 @@ from tinyaot.tensor import Tensor
 def filled(value: float, *shape: int, device: Any, dtype: Any) -> Parameter:
     """A parameter with one value everywhere; float32 by default."""
     check_device("Parameter", device)
+    shape = tuple(as_int("a layer", n) for n in shape)
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"a layer: sizes must not be negative, got {shape} for a parameter")
     chosen = float32 if dtype is None else dtype_of(dtype)
     return Parameter(ops.full(value=value, shape=shape, dtype=chosen))
 
@@ -284,6 +287,10 @@ class Conv2d(Module):
         self.out_channels = out_channels
         self.kernel_size = pair("Conv2d", "kernel_size", kernel_size)
         self.stride = pair("Conv2d", "stride", stride)
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ArgumentError(
+                f"Conv2d: padding must be an int, a pair, 'same' or 'valid', got {padding!r}"
+            )
         self.padding = padding if isinstance(padding, str) else pair("Conv2d", "padding", padding)
         self.dilation = pair("Conv2d", "dilation", dilation)
         self.groups = groups

@@ -15,7 +15,7 @@ from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, TinyaotError
 from tinyaot.functions.operands import as_tensor, cast, check_device, mutate
 from tinyaot.nn.parameter import Parameter
-from tinyaot.shapes import DType, bfloat16, dtype_of, float16, float32, float64
+from tinyaot.shapes import DType, bfloat16, brief, dtype_of, float16, float32, float64
 from tinyaot.tape import no_grad
 from tinyaot.tensor import Tensor
 
@@ -67,6 +67,8 @@ class Module:
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Assign a tensor that is not learnt; `persistent` ones are part of `state_dict`."""
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise DTypeError(f"register_buffer: {name!r} must be a Tensor, got {brief(tensor)}")
         self._register(name, tensor)
         object.__setattr__(self, "_buffer_names", {**self._buffer_names, name: persistent})
 
@@ -257,6 +259,11 @@ class Module:
         Raises TinyaotError, and copies nothing, if a shape differs or, when `strict`, if a name is
         missing or unexpected. Returns the names that were.
         """
+        if not isinstance(state_dict, Mapping):
+            raise DTypeError(
+                f"load_state_dict: needs names and tensors as state_dict() gives them, got "
+                f"{brief(state_dict)}"
+            )
         own = dict(self._state())
         given = {name: as_tensor("load_state_dict", value) for name, value in state_dict.items()}
         missing = [name for name in own if name not in given]
@@ -273,7 +280,8 @@ class Module:
             problems.insert(0, f"unexpected keys: {', '.join(unexpected)}")
         if problems:
             lines = "".join(f"\n  {p}" for p in problems)
-            raise TinyaotError(f"load_state_dict into {type(self).__name__}:{lines}")
+            hint = "\n  strict=False ignores names, but not shapes" if missing or unexpected else ""
+            raise TinyaotError(f"load_state_dict into {type(self).__name__}:{lines}{hint}")
         with no_grad():
             for name, tensor in own.items():
                 if name in given:

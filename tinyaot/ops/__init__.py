@@ -4,6 +4,7 @@ Each primitive is here under its own name (`ops.abs`, `ops.pow`, `ops.slice` ...
 all by name. Calling one hands it to the engine in force (see `core`).
 """
 
+from tinyaot.ops.check import within
 from tinyaot.ops.core import TABLE, Engine, Operand, Primitive, mode, using
 from tinyaot.ops.dot import dot
 from tinyaot.ops.elementwise import (
@@ -177,6 +178,7 @@ __all__ = [
     "unbroadcast",
     "using",
     "where",
+    "within",
     "write",
     "zeros_like",
 ]

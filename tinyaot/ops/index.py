@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot.errors import DTypeError, IndexingError, ShapeError
+from tinyaot.ops.check import check_ranges
 from tinyaot.ops.core import Attrs, Primitive, Rule, declare, is_half, same_buffer, same_dtype
 from tinyaot.ops.elementwise import eq, where
 from tinyaot.ops.leaf import full, iota, zeros_like
@@ -31,19 +32,6 @@ def _check_index(op: str, index: TensorType) -> None:
             f"{op}: indices must be integers, got {index.dtype.name}"
             + ("; use where, or nonzero first" if index.dtype.kind == "bool" else "; cast first")
         )
-
-
-def _check_ranges(
-    op: str, indices: Sequence[np.ndarray], shape: Shape, axes: Sequence[int]
-) -> None:
-    """IndexingError for an index that is not in -size .. size - 1."""
-    for index, axis in zip(indices, axes, strict=True):
-        if not index.size:
-            continue
-        low, high, size = int(index.min()), int(index.max()), shape[axis]
-        if low < -size or high >= size:
-            bad = low if low < -size else high
-            raise IndexingError(f"{op}: index {bad} is out of range for axis {axis} of size {size}")
 
 
 def _check_mode(op: str, mode: str) -> None:
@@ -79,7 +67,7 @@ def _gather(x: np.ndarray, *indices: np.ndarray, axes: Shape) -> np.ndarray:
     try:
         result = front[indices]
     except IndexError:
-        _check_ranges("gather", indices, x.shape, axes)
+        check_ranges("gather", indices, x.shape, axes)
         raise
     return np.asarray(result, order="C")
 
@@ -96,7 +84,7 @@ def _leading(axes: Shape) -> Shape:
 def _gather_into(out: np.ndarray, x: np.ndarray, *indices: np.ndarray, axes: Shape) -> None:
     if axes == (0,) and x.flags.c_contiguous and x.shape[0] > 0:
         # Copies nothing besides, but "raise" would buffer all of `out`, so look at bounds first.
-        _check_ranges("gather", indices, x.shape, axes)
+        check_ranges("gather", indices, x.shape, axes)
         np.take(x, indices[0], axis=0, out=out, mode="wrap")
     else:
         np.copyto(out, _gather(x, *indices, axes=axes))
@@ -153,7 +141,7 @@ def _scatter_into(
     axes: Shape,
     mode: str,
 ) -> None:
-    _check_ranges("scatter", indices, base.shape, axes)
+    check_ranges("scatter", indices, base.shape, axes)
     if not same_buffer(out, base):
         np.copyto(out, base)
     if mode == "set":
@@ -290,7 +278,7 @@ def _take_along(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     try:
         result = x[_mesh(index, axis)]
     except IndexError:
-        _check_ranges("take_along", [index], x.shape, [axis])
+        check_ranges("take_along", [index], x.shape, [axis])
         raise
     return np.asarray(result, order="C")
 
@@ -333,7 +321,7 @@ def _put_along_type(
 def _put_along_into(
     out: np.ndarray, base: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, mode: str
 ) -> None:
-    _check_ranges("put_along", [index], base.shape, [axis])
+    check_ranges("put_along", [index], base.shape, [axis])
     if not same_buffer(out, base):
         np.copyto(out, base)
     if mode == "set":

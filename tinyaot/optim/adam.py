@@ -38,7 +38,7 @@ class Adam(Optimizer):
             params,
             {
                 "lr": lr,
-                "betas": tuple(betas),
+                "betas": tuple(betas) if isinstance(betas, Iterable) else (betas,),
                 "eps": eps,
                 "weight_decay": weight_decay,
                 "amsgrad": amsgrad,

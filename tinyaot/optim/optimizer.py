@@ -14,6 +14,7 @@ from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functional.common import to_dtype, wide
 from tinyaot.functions.operands import as_tensor, engine, mutate
+from tinyaot.shapes import brief
 from tinyaot.tape import enable_grad, no_grad, quiet
 from tinyaot.tensor import Tensor
 
@@ -69,6 +70,11 @@ class Optimizer:
                 f"{type(self).__name__}: params must be an iterable of tensors or of dicts, got "
                 f"one {type(params).__name__}; put it in a list"
             )
+        if not isinstance(params, Iterable):
+            raise DTypeError(
+                f"{type(self).__name__}: params must be an iterable of tensors or of dicts, got "
+                f"{brief(params)}; of a module take module.parameters()"
+            )
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
         given = list(params)
@@ -117,6 +123,12 @@ class Optimizer:
 
     def check(self, group: ParamGroup) -> None:
         """Raise ArgumentError for hyperparameters out of range."""
+        for name in ("lr", "momentum", "eps", "weight_decay", "dampening"):
+            value = group.options().get(name, 0.0)
+            if not isinstance(value, (int, float)):
+                raise DTypeError(
+                    f"{type(self).__name__}: {name} must be a number, got {brief(value)}"
+                )
         for name, value in group.options().items():
             if isinstance(value, (int, float)) and value < 0:
                 raise ArgumentError(
@@ -203,6 +215,11 @@ class Optimizer:
         Raises ArgumentError or ShapeError, and copies nothing, if the groups, the number of their
         parameters or the state differ.
         """
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            raise DTypeError(
+                f"{type(self).__name__}: needs a dict with 'state' and 'param_groups', as "
+                f"state_dict() gives it, got {brief(state_dict)}"
+            )
         name, groups = type(self).__name__, list(state_dict["param_groups"])
         sizes, own = [len(g["params"]) for g in groups], [len(g.params) for g in self.param_groups]
         if sizes != own:

@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tinyaot.errors import ArgumentError
+from tinyaot.errors import ArgumentError, DTypeError
 from tinyaot.optim.optimizer import Optimizer
+from tinyaot.shapes import brief
 
 
 class Scheduler:
@@ -19,6 +20,8 @@ class Scheduler:
     that began with `base`."""
 
     def __init__(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise DTypeError(f"{type(self).__name__}: needs an optimizer, got {brief(optimizer)}")
         self.optimizer = optimizer
         self.base_lrs = [float(g["lr"]) for g in optimizer.param_groups]
         self.steps = 0

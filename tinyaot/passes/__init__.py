@@ -6,13 +6,14 @@ check, draw) hangs on its hook.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias
 
-from tinyaot.errors import ParseError
+from tinyaot.errors import DTypeError, ParseError
 from tinyaot.ir import Program
 from tinyaot.passes.autodiff import differentiate
 from tinyaot.passes.functionalize import functionalize
@@ -23,9 +24,31 @@ from tinyaot.passes.partition import partition
 from tinyaot.passes.plan import plan
 from tinyaot.passes.schedule import schedule
 from tinyaot.passes.simplify import simplify
+from tinyaot.shapes import brief
 
+Options = ParamSpec("Options")
 Pass: TypeAlias = Callable[..., Program]
 Hook: TypeAlias = Callable[[str, Program, Program, float], None]  # name, before, after, seconds
+
+
+def _of_program(run: Callable[Options, Program]) -> Callable[Options, Program]:
+    """The pass, which says so if it is given something else than a Program."""
+
+    @functools.wraps(run)
+    def checked(*args: Options.args, **kwargs: Options.kwargs) -> Program:
+        program = args[0] if args else kwargs.get("program")
+        if not isinstance(program, Program):
+            hint = "; parse the text first: ta.parse(text)" if isinstance(program, str) else ""
+            raise DTypeError(f"{run.__name__}: needs a Program, got {brief(program)}{hint}")
+        return run(*args, **kwargs)
+
+    return checked
+
+
+functionalize, differentiate = _of_program(functionalize), _of_program(differentiate)
+simplify, partition = _of_program(simplify), _of_program(partition)
+assign_layouts, fuse = _of_program(assign_layouts), _of_program(fuse)
+schedule, plan = _of_program(schedule), _of_program(plan)
 
 PASSES: dict[str, Pass] = {  # by the stage that each leads to, in the order of the pipeline
     "functionalize": functionalize,
@@ -60,6 +83,8 @@ def pipeline(text: str, hook: Hook | None = None) -> Callable[[Program], Program
     Options stand in braces: numbers, words, `true`, `false`, `none`, and lists of these in
     brackets. Raises ParseError at once for text that is no pipeline, an unknown pass or option.
     """
+    if not isinstance(text, str):
+        raise DTypeError(f"pipeline: needs names of passes in one text, got {brief(text)}")
     steps = _parse(text)
     for name, options in steps:
         _find(name, options)

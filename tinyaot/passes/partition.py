@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tinyaot.cost import NUMPY_RATES, Rates
-from tinyaot.errors import BudgetError
+from tinyaot.errors import ArgumentError, BudgetError
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
 from tinyaot.passes.rematerialize import rematerialize
@@ -23,6 +23,7 @@ from tinyaot.passes.schedule import best_order, plan_order
 from tinyaot.passes.splitgraph import Choice, SplitGraph
 from tinyaot.record import Decision
 
+STRATEGIES = ("min_cut", "save_all", "recompute_all")
 Strategy = Literal["min_cut", "save_all", "recompute_all"] | Callable[[Program], Iterable[int]]
 
 CUTS = 12  # minimum cuts that a partition may take
@@ -63,7 +64,7 @@ def partition(
     "recompute_all", or a function that returns the ids of the values to save. Raises BudgetError
     (a ValueError) for a budget that is none, or that no plan found keeps.
     """
-    _check_options(strategy, memory_budget, cost, time_slack)
+    check_options("partition", strategy, memory_budget, cost, time_slack)
     if not any(n.phase == "backward" for n in program.nodes) and not program.outputs_of("gradient"):
         return program.replace(stage="partition")
     graph = SplitGraph(program, cost, rates)
@@ -74,20 +75,19 @@ def partition(
     return chosen.program
 
 
-def _check_options(
-    strategy: Strategy, memory_budget: int | float | None, cost: str, time_slack: float
-) -> None:
-    if not (callable(strategy) or strategy in ("min_cut", "save_all", "recompute_all")):
-        raise ValueError(
-            f"partition: there is no strategy {strategy!r}; use 'min_cut', 'save_all', "
-            f"'recompute_all', or a function from a Program to the ids of the values to save"
+def check_options(op: str, strategy: Any, memory_budget: Any, cost: Any, time_slack: Any) -> None:
+    """ArgumentError or BudgetError for options that are none; `op` is whose they are."""
+    if not (callable(strategy) or strategy in STRATEGIES):
+        raise ArgumentError(
+            f"{op}: there is no strategy {strategy!r}: use {', '.join(map(repr, STRATEGIES))}, or "
+            f"a function (Program) -> set of the ids of values to save"
         )
     if cost not in ("time", "flops"):
-        raise ValueError(f"partition: cost is 'time' or 'flops', got {cost!r}")
+        raise ArgumentError(f"{op}: cost is 'time' or 'flops', got {cost!r}")
     if isinstance(time_slack, bool) or not (
         isinstance(time_slack, (int, float)) and 0 <= time_slack < math.inf
     ):
-        raise ValueError(f"partition: time_slack is a number >= 0, got {time_slack!r}")
+        raise ArgumentError(f"{op}: time_slack is a finite number >= 0, got {time_slack!r}")
     if memory_budget is not None:
         check_budget(memory_budget)
 
@@ -213,10 +213,18 @@ def _within(budget: int | float, candidates: list[Candidate], save_all: Candidat
 
 
 def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> set[int]:
-    ids = set(strategy(graph.program))
-    unknown = ids - set(graph.program.values)
+    found = strategy(graph.program)
+    if not isinstance(found, Iterable):
+        raise ArgumentError(
+            f"partition: the function given must return a set of value ids, got {found!r}"
+        )
+    ids = set(found)
+    unknown = sorted(map(str, ids - set(graph.program.values)))
     if unknown:
-        raise ValueError(f"partition: the strategy saves {sorted(unknown)}, which are no values")
+        raise ArgumentError(
+            f"partition: the function given saves {', '.join(unknown)}, which the program "
+            f"{graph.program.name} has not; ids are the numbers in program.values"
+        )
     return {graph.storages.root[id_] for id_ in ids}
 
 

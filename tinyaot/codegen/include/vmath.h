@@ -201,12 +201,21 @@ INTS(int64_t, i64)
 static inline int maximum_bool(int x, int y) { return x | y; }
 static inline int minimum_bool(int x, int y) { return x & y; }
 
+/* A report of an index out of range is never 0: one from 0 on is reported as one more. */
+static inline int64_t report_of(int64_t i) { return i < 0 ? i : i + 1; }
+static inline int64_t not_within(int64_t i, int64_t n, int64_t ignored) {
+  return (i < 0 || i >= n) && i != ignored ? report_of(i) : 0;
+}
 /* An index that data gives: from the end when negative; out of range is reported, and read as 0. */
-static inline int64_t checked_index(int64_t i, int64_t n, int *error) {
-  i += i < 0 ? n : 0;
-  if (i >= 0 && i < n) return i;
-  *error = 1;
+static inline int64_t checked_index(int64_t i, int64_t n, int64_t *error) {
+  const int64_t at = i + (i < 0 ? n : 0);
+  if (at >= 0 && at < n) return at;
+  *error = report_of(i);
   return 0;
+}
+static inline int any_error(const int64_t *error, int from, int to) {
+  while (from < to && !error[from]) from++;
+  return from < to;
 }
 
 /* Philox4x32-10 (Salmon et al., 2011): word element % 4 of the block at (element / 4, draw). */
