@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+
+# Tests that are not about a backend take the one without a compiler's wait.
+os.environ.setdefault("TINYAOT_BACKEND", "numpy")
 
 import pytest
 

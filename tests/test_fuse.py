@@ -150,3 +150,19 @@ def test_the_record_speaks_of_the_code_that_runs() -> None:
     inside = next(i for i in planned.computed if i not in planned.values)
     assert "kernel: " in record.why(inside)
     assert ta.Record.from_json(record.to_json()).program("plan") == planned
+
+
+@needs_compiler
+def test_auto_takes_c_where_a_compiler_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINYAOT_BACKEND", raising=False)
+    compiled = ta.compile(lambda x: x.exp().sum())
+    assert compiled.explain(ta.randn(3)).backend == "c"
+
+
+@needs_compiler
+def test_auto_takes_numpy_for_what_c_refuses_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINYAOT_BACKEND", raising=False)
+    compiled = ta.compile(lambda x: x.exp().sum())
+    with pytest.warns(UserWarning, match=r"runs on numpy: .*no float16"):
+        record = compiled.explain(ta.tensor([1.0], dtype=ta.float16))
+    assert record.backend == "numpy" and not record.program("plan").is_fused

@@ -1,7 +1,8 @@
 """Backends: what runs a planned Program.
 
-A backend is a module with a class `Executable` (see `tinyaot.specialization.Executable`), and a
-function `unavailable()` that says why it cannot work here, where that can be.
+A backend is a module with a class `Executable` (see `tinyaot.halves.Executable`). Where it makes
+sense it has functions: `unavailable()` says why it cannot work here, `rates()` how fast it is for
+the cost model, and `loops()`, of one that prints loops, gives the options of fuse.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from types import ModuleType
 from tinyaot.errors import BackendError
 
 BACKENDS = {"numpy": "tinyaot.backends.numpy", "c": "tinyaot.backends.cpu"}
-# What "auto" tries, in this order. Not C yet: on small models its first call (the compiler) and its
-# peak memory (threads' partial sums) still cost more than a short run gains.
-AUTOMATIC = ("numpy",)
+AUTOMATIC = ("c", "numpy")  # what "auto" tries, in this order
 
 
 def _known() -> str:
