@@ -247,3 +247,5 @@ def test_scores_are_made_again_in_the_backward() -> None:
     with ta.no_grad():
         compiled()
     assert compiled.records[-1].memory["arena"] < n * n  # nor does the forward hold them
+    step = ta.compile(lambda q, k, v: ta.grad(loss(), [q, k, v]), backend="c")
+    assert step.explain(q, k, v).memory["planned_peak"] < n * n * 4  # nor a whole step

@@ -50,6 +50,7 @@ REASONS = (
     NO_TILE,
 )
 SMALL = 1 << 12  # elements of an op that may run without tiles
+NEARLY = 1.05  # a price that is as good where it saves memory
 NOMINAL_ROWS = 128  # the tile that scratch is judged by before the tile is chosen
 
 
@@ -212,7 +213,8 @@ def accumulation(
     threads: int,
 ) -> str:
     """Every tile adds to the whole result: worth it only when that is cheaper than a region of its
-    own and the stores of operands that this region makes."""
+    own and the stores of operands that this region makes, or nearly so and keeps more bytes out of
+    memory."""
     if any(u.form == "concat" for u in g.users[op]) and tile[0] not in g.flat[op]:
         return OWNER
     if op.name == "sum":
@@ -223,12 +225,12 @@ def accumulation(
     for a in reversed(tile):
         block[a] = min(a.size, left)
         left = max(1, left // block[a])
-    cost = region_ns(g, [op], {op: "acc"}, tile, block, 1) / threads
-    stores = 0.0
-    for r in g.needs[op]:
-        if r in members and kind[r] == "row":
-            stores += r.type.nbytes / g.machine.rate(r.type.nbytes) / threads
-    return "acc" if float(cost) <= alone(op) + stores else CHEAPER_APART
+    cost = float(region_ns(g, [op], {op: "acc"}, tile, block, 1)) / threads
+    made_here = [r.type.nbytes for r in g.needs[op] if r in members and kind[r] == "row"]
+    apart = alone(op) + sum(n / g.machine.rate(n) for n in made_here) / threads
+    if op.type.nbytes * threads < sum(made_here):  # stores less
+        apart *= NEARLY
+    return "acc" if cost <= apart else CHEAPER_APART
 
 
 def too_big(g: Graph, op: Op, seed: Op, tile: Sequence[Atom]) -> bool:
