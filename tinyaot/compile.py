@@ -214,10 +214,12 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], why: str | None
     ) -> Specialization:
         """Trace and compile for this kind of call."""
+        name, backend = load_backend(self._options.backend)
+        if hasattr(backend, "prepare"):
+            backend.prepare()
         began = time.perf_counter()
         captured = capture(self.__wrapped__, args, kwargs, self._options.keep_grads)
         traced = time.perf_counter() - began
-        name, backend = load_backend(self._options.backend)
         try:
             pipeline, executable = self._build(captured, backend)
         except BackendError as refused:

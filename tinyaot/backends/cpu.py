@@ -12,10 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from operator import is_
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +20,12 @@ import numpy as np
 from tinyaot.backends.clock import c_with_laps
 from tinyaot.backends.machine import rates as rates
 from tinyaot.backends.machine import this_machine, thread_count
-from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
+from tinyaot.backends.runtime import load_pool, pack_bytes
+from tinyaot.backends.runtime import prepare as prepare
+from tinyaot.backends.toolchain import EXACT, Build, find_compiler
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
+from tinyaot.codegen.split import split
 from tinyaot.codegen.products import Size
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.ir import Output, Program, Value
@@ -38,6 +38,7 @@ from tinyaot.passes.fusion.storage import padded
 from tinyaot.record import Buffer, Kernel
 
 POISON = 0xFF  # every float made of it is a NaN
+SIDE_BY_SIDE = 2  # compilers at most
 SMALL = 64  # bytes of an input or output that is cheaper to copy than to point at
 
 
@@ -165,19 +166,6 @@ def unavailable() -> str | None:
 # ---- running ------------------------------------------------------------------------------------
 
 
-@cache
-def load_runtime() -> tuple[ctypes.CDLL, int]:
-    """The runtime's library, and the address of its table."""
-    folder = Path(str(resources.files("tinyaot.codegen") / "include"))
-    library = ctypes.CDLL(str(build((folder / "runtime.c").read_text(), FUSED, folder)))
-    find = library.tinyaot_runtime
-    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
-    table = find(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    library.tinyaot_pack.restype = ctypes.c_int64
-    library.tinyaot_pack.argtypes = [ctypes.c_int64] * 4
-    return library, table
-
-
 def aligned(nbytes: int) -> np.ndarray:
     """uint8 memory that begins at a multiple of 64."""
     raw = np.empty(nbytes + 64, np.uint8)
@@ -208,13 +196,14 @@ class Executable:
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
         self.poison = poison
-        runtime, table = load_runtime()
-        pack = padded(max((runtime.tinyaot_pack(*size) for size in compiled.products), default=0))
-        source, names = compiled.source, [k.name for k in compiled.kernels]
+        sources = split(compiled.source, SIDE_BY_SIDE)
         if clocked:
-            source = c_with_laps(source, names, compiled.threads)
-        self.loaded = ctypes.CDLL(str(build(source, EXACT)))
-        self.loaded.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
+            names = [k.name for k in compiled.kernels]
+            sources = [c_with_laps(compiled.source, names, compiled.threads)]
+        work = Build(sources, EXACT)
+        pack = padded(pack_bytes(compiled.products))
+        self.loaded = ctypes.CDLL(str(work.path()))
+        self.loaded.tinyaot_link(ctypes.c_void_p(load_pool()[1]), ctypes.c_int64(pack))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes + spare)
         entries = compiled.entries.values()
