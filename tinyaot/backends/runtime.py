@@ -50,6 +50,8 @@ def load_pool() -> tuple[ctypes.CDLL, int]:
     library = _load(POOL)
     find = library.tinyaot_runtime
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
+    library.tinyaot_call.restype = ctypes.c_int
+    library.tinyaot_call.argtypes = [ctypes.c_void_p]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     return library, find(cores)
 
