@@ -146,7 +146,7 @@ def test_a_steady_call_moves_what_was_saved_before_it_writes(backend: str) -> No
     trainer = Trainer(backend)
     trainer.train(0), trainer.train(1)
     weight = trainer.net.second.weight
-    before, x = weight.numpy().copy(), ta.ones(2, 16, requires_grad=True)
+    before, x = weight.numpy().copy(), ta.ones(2, 4, requires_grad=True)
     out = (x @ weight.detach()).sum()
     trainer.train(2)
     out.backward()
@@ -178,7 +178,6 @@ def test_a_steady_call_is_not_made_when_something_changed(backend: str) -> None:
 def test_general_and_steady_calls_take_turns(backend: str) -> None:
     """What one bound, the other does not take for its own."""
     a, b = Trainer(backend), Trainer(backend)
-    first, other = a.net.first.weight, ta.nn.Parameter(ta.ones(12, 16))
     for trainer, general in ((a, True), (b, False)):
         for k in range(6):
             if k % 3 == 2 and general:
@@ -186,6 +185,5 @@ def test_general_and_steady_calls_take_turns(backend: str) -> None:
             trainer.train(k)
             if general:
                 trainer.found.steady_tries = 0
-    assert first is a.net.first.weight and other.shape == first.shape
     for p, q in zip(a.net.parameters(), b.net.parameters(), strict=True):
         np.testing.assert_array_equal(p.numpy(), q.numpy())
