@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -227,7 +228,7 @@ class Executable:
             level = [plan.level[r] for r in plan.regions]
             at = {r: done + i for i, r in enumerate(plan.regions)}
             for op, (nbytes, _, until) in plan.storage.sizes.items():
-                end = done + sum(x <= until for x in level) - 1
+                end = done + bisect_right(level, until) - 1
                 home, first = plan.storage.homes[op], at[plan.schedule.where[op][0]]
                 nbytes -= padded(op.type.nbytes) - op.type.nbytes
                 found.append(Buffer(op.value, "arena", home.at, nbytes, first, end, (op.value,)))
