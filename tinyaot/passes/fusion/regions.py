@@ -224,6 +224,8 @@ def accumulation(
         block[a] = min(a.size, left)
         left = max(1, left // block[a])
     cost = region_ns(g, [op], {op: "acc"}, tile, block, 1) / threads
+    if threads > 1:  # each thread's part is read again, to be added up; they share the adding
+        cost += op.type.nbytes / g.machine.rate(op.type.nbytes)
     stores = 0.0
     for r in g.needs[op]:
         if r in members and kind[r] == "row":
