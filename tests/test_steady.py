@@ -18,6 +18,13 @@ from tinyaot.nn import functional as F
 from tinyaot.specialization import Specialization, never
 
 
+@pytest.fixture(autouse=True)
+def _usual_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poisoning and tracing again take the general way."""
+    monkeypatch.delenv("TINYAOT_POISON", raising=False)
+    monkeypatch.delenv("TINYAOT_RETRACE", raising=False)
+
+
 class Net(ta.nn.Module):
     def __init__(self) -> None:
         super().__init__()
