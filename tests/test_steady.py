@@ -142,6 +142,7 @@ def test_results_of_steady_calls_are_their_own(backend: str) -> None:
     trainer.train(5)
     assert [t.item() for t in losses] == values and len(set(values)) == 4
     for loss in losses:
+        assert loss.requires_grad and not loss.is_leaf
         with pytest.raises(GradError):
             loss.backward()
     with pytest.raises(GradError, match="keep_grads"):
