@@ -16,6 +16,7 @@ from tinyaot.errors import GradError
 from tinyaot.guards import MISS
 from tinyaot.nn import functional as F
 from tinyaot.specialization import Specialization, never
+from tinyaot.steady import guard_of
 
 
 @pytest.fixture(autouse=True)
@@ -166,8 +167,9 @@ def test_a_steady_call_moves_what_was_saved_before_it_writes(backend: str) -> No
 def test_a_steady_call_is_not_made_when_something_changed(backend: str) -> None:
     trainer = Trainer(backend)
     trainer.train(0)
-    check = trainer.found.check
     x, y = ta.tensor(trainer.x[0]), ta.tensor(trainer.y[0])
+    check = guard_of(trainer.found, (x, y), {}, trainer.step._find((x, y), {})[1])
+    assert check is not None
     assert check((x, y), {}) is True
     for args in ((x, x), (y, y), (x.float()[:4], y), (x, y.to(ta.int32)), (x,), (x.T, y)):
         assert check(args, {}) is MISS

@@ -188,10 +188,11 @@ class Compiled:
                 return done
         if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
             return self.__wrapped__(*args, **kwargs)
+        known = len(self._specializations)
         found, bound = self._find(args, kwargs)
         if self._retraces:
             self._retrace(found, args, kwargs)
-        else:
+        elif len(self._specializations) == known:  # it is called again
             make_steady(found, args, kwargs, bound)
         return found(bound)
 

@@ -77,7 +77,6 @@ class Specialization:
         self.user_at = [i for i, role in enumerate(gives) if role == "user"]
         self._saved_at = [i for i, role in enumerate(gives) if role == "saved"]
         self.steady: Callable[..., Any] = never  # see `steady`
-        self.check: Callable[..., Any] = never  # its guards alone
         self.steady_tries = 0
         self.numbers = [  # inputs that are no tensors: where a call reads them
             (i, x.source, x.value.type.dtype.numpy)

@@ -9,7 +9,7 @@ case: no rebound attributes, no views among results, no gradients across the cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ def make_steady(
     text = guards(found, args, kwargs, bound)
     if text is None:
         return
-    found.check = text.function(["return True"], {})
     lines, names = plain_call(found, text, bound) or ([], {})
     if not lines:
         given = ", ".join(f"x{i}" for i in range(len(bound[1])))
@@ -49,6 +48,14 @@ def make_steady(
             },
         )
     found.steady = text.function(lines, names)
+
+
+def guard_of(
+    found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
+) -> Callable[..., Any] | None:
+    """The guards of a steady call alone: True, or MISS."""
+    text = guards(found, args, kwargs, bound)
+    return None if text is None else text.function(["return True"], {})
 
 
 def guards(

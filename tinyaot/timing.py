@@ -17,7 +17,7 @@ from tinyaot.backends.measure import run_whole
 from tinyaot.guards import MISS
 from tinyaot.measure import all_inputs, put_back, run_eager
 from tinyaot.specialization import Bound, Specialization
-from tinyaot.steady import make_steady
+from tinyaot.steady import guard_of, make_steady
 from tinyaot.tensor import Tensor
 
 CALLS = 200  # in each timing of the overhead
@@ -78,9 +78,10 @@ def overhead(
     guards, binding, the foreign call and the making of results. Empty for a call that is not
     steady, and without `overhead` where the backend has no step that does nothing."""
     make_steady(found, args, kwargs, bound)
-    if found.check(args, kwargs) is MISS:
+    guard = guard_of(found, args, kwargs, bound)
+    if guard is None or guard(args, kwargs) is MISS:
         return {}
-    times = {"guards": _seconds(found.check, args, kwargs)}
+    times = {"guards": _seconds(guard, args, kwargs)}
     if found.captured.whole_step and hasattr(found.executable, "idle"):
         state = [x for x in bound[0] if isinstance(x, Tensor)]
         with put_back(found, state), found.executable.idle():
