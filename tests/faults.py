@@ -260,15 +260,24 @@ TABLE = """
 @ guards.py strides-not-guarded: state
 - or data.strides != self.strides:
 + :
-@ guards.py fast-check-of-grad-left-out: state
-- text.require(f"{text.name(tensor)}._grad is None")
-+ text.name(tensor)
 @ guards.py fast-check-of-requires-grad-left-out: state
-- text.require(f"{history}.requires_grad is {tensor._history.requires_grad}")
-+
+- self.require(f"{self.name(history)}.requires_grad is {history.requires_grad}")
++ self.name(history)
 @ guards.py fast-check-of-sharing-left-out: state
-- text.require(f"id(d if b is None else b) not in {text.name(owners)}")
-+ text.name(owners)
+- self.require(f"id({v} if b{i} is None else b{i}) not in {self.name(owners)}")
++ self.name(owners)
+@ steady.py fast-check-of-grad-left-out: state
+- text.require(f"{text.name(sources[i])}._grad is None")
++ text.name(sources[i])
+@ steady.py steady-write-unannounced: steady
+- if s is not None and s.handles:
++ if s is not None and not s.handles:
+@ steady.py steady-number-stale: steady
+- if n is not {n}[0]:
++ if n is None:
+@ steady.py steady-result-without-history: steady
+- h.edge, h.requires_grad =
++ h, h =
 @ specialization.py grad-mode-not-guarded: state
 - if mode.grad_enabled != self.grad_mode:
 + if mode.grad_enabled and not self.grad_mode:

@@ -41,6 +41,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
         "guards",
         "halves",
         "specialization",
+        "steady",
         "measure",
         "timing",
     ),

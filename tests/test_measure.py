@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tinyaot as ta
+from tests.agree import BACKENDS
+from tinyaot.models import BUILTIN
 
 
 def test_a_step_is_measured_and_undone() -> None:
@@ -49,3 +52,18 @@ def test_no_gradient_no_backward() -> None:
     memory = ta.compile(lambda x: (x + 1).exp()).explain(x).measure(x).memory
     assert memory["eager_peak"] == 8000  # the sum and its exponential
     assert memory["measured_peak"] == 4000  # in place
+
+
+@pytest.mark.skipif("c" not in BACKENDS, reason="no C compiler")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_small_model_takes_less_on_c_than_eagerly(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads' parts of a sum, and what products pack into, are memory, too."""
+    monkeypatch.setenv("TINYAOT_THREADS", str(threads))
+    training = BUILTIN["mlp"](0)
+    record = ta.compile(training.step, backend="c").explain(*training.batch(0))
+    memory = record.measure(*training.batch(0)).memory
+    measured, planned, eager = (memory[f"{x}_peak"] for x in ("measured", "planned", "eager"))
+    assert measured is not None and planned is not None and eager is not None
+    assert measured == planned < eager

@@ -37,7 +37,9 @@ def test_a_step_is_timed_and_nothing_changes(backend: str) -> None:
     record = step.explain()
     assert record.times == {} and all(k.seconds is None for k in record.kernels)
     assert record.time() is record
-    assert set(record.times) == {"eager", "compiled"} and min(record.times.values()) > 0
+    besides = {"guards", "overhead"} if backend == "c" else {"guards"}
+    assert set(record.times) == {"eager", "compiled"} | besides
+    assert min(record.times.values()) > 0
     seconds = [k.seconds for k in record.kernels]
     assert all(s is not None and 0 <= s < 1 for s in seconds)
     assert sum(s for s in seconds if s) > 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tinyaot.backends import cpu, toolchain
+from tinyaot.backends import cpu, runtime, toolchain
 from tinyaot.errors import BackendError
 
 pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
@@ -58,3 +59,31 @@ def test_without_a_compiler_the_error_says_what_to_do(monkeypatch: pytest.Monkey
 def test_source_that_does_not_compile(folder: Path) -> None:
     with pytest.raises(BackendError, match="failed"):
         toolchain.build("int broken(")
+
+
+def test_several_sources_become_one_object(folder: Path) -> None:
+    parts = [
+        "int half(void) { return 21; }",
+        "int half(void);\nint twice(void) { return 2 * half(); }",
+    ]
+    build = toolchain.Build(parts)
+    assert ctypes.CDLL(str(build.path())).twice() == 42
+    assert build.path() == toolchain.Build(parts).path()
+    assert toolchain.Build(parts[::-1]).path() != build.path()
+    assert [p.suffix for p in sorted(folder.iterdir())] == [".sha256", ".so"] * 2, "nothing is left"
+
+
+def test_a_part_that_does_not_compile(folder: Path) -> None:
+    build = toolchain.Build(["int half(void) { return 21; }", "int broken("])
+    with pytest.raises(BackendError, match="failed"):
+        build.path()
+    assert not list(folder.iterdir())
+
+
+def test_the_runtime_is_begun_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_start", cache(runtime._start.__wrapped__))
+    runtime.prepare()
+    assert [p for p in folder.iterdir() if p.is_dir()], "a compiler is at work"
+    library = ctypes.CDLL(str(runtime._start(runtime.POOL).path()))
+    assert library.tinyaot_nothing(None) == 0
+    assert runtime._start(4).path().exists()

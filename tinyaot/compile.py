@@ -26,6 +26,7 @@ from tinyaot.errors import (
     TraceError,
     VerifyError,
 )
+from tinyaot.guards import MISS
 from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
@@ -35,6 +36,7 @@ from tinyaot.record import Decision, Record, Stage
 from tinyaot.shapes import brief
 from tinyaot.specialization import Bound, Specialization
 from tinyaot.state import COMPILED_METHODS
+from tinyaot.steady import make_steady
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
 
@@ -180,24 +182,25 @@ class Compiled:
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for candidate in reversed(self._specializations):
+            done = candidate.steady(args, kwargs)
+            if done is not MISS:
+                return done
         if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
             return self.__wrapped__(*args, **kwargs)
+        known = len(self._specializations)
         found, bound = self._find(args, kwargs)
         if self._retraces:
             self._retrace(found, args, kwargs)
+        elif len(self._specializations) == known:  # it is called again
+            make_steady(found, args, kwargs, bound)
         return found(bound)
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         why = None
-        if self._specializations:
-            newest = self._specializations[-1]
-            quick = newest.bind_fast(args, kwargs)
-            if quick is not None:
-                return newest, quick
         for candidate in reversed(self._specializations):
             bound = candidate.bind(args, kwargs)
             if not isinstance(bound, str):
-                candidate.make_fast(args, kwargs, bound)
                 return candidate, bound
             why = why or bound
         made = self._specialize(args, kwargs, why)
@@ -214,10 +217,12 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], why: str | None
     ) -> Specialization:
         """Trace and compile for this kind of call."""
+        name, backend = load_backend(self._options.backend)
+        if hasattr(backend, "prepare"):
+            backend.prepare()
         began = time.perf_counter()
         captured = capture(self.__wrapped__, args, kwargs, self._options.keep_grads)
         traced = time.perf_counter() - began
-        name, backend = load_backend(self._options.backend)
         try:
             pipeline, executable = self._build(captured, backend)
         except BackendError as refused:

@@ -3,12 +3,13 @@
 The slow check (`Specialization.bind`) says in words what differs. The fast one here is a straight
 line of `is` comparisons, generated once from the same facts (as TorchDynamo generates its guards):
 every object in reach is the one it was, and the arguments have the traced type. What passes it
-needs no second look; what does not is looked at slowly, and may pass that.
+needs no second look; what does not is looked at slowly, and may pass that. `steady` makes the
+whole call of such lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tinyaot.ops.core import mode
 from tinyaot.shapes import TensorType, numpy_to_dtype
 from tinyaot.state import Slot
 from tinyaot.tensor import Tensor
+
+MISS: Any = object()  # what a fast check gives for a call that it is not sure of
 
 
 def requires_grad(tensor: Tensor) -> bool:
@@ -68,8 +71,8 @@ class TensorGuard:
 
 _READ: dict[
     Callable[[Any, Any], Any], str
-] = {  # how generated text reads a slot: {0} its owner, {1} its key
-    state._attr: "{0}.__dict__[{1}]",
+] = {  # how generated text reads a slot: {0} its owner (or that one's dict), {1} its key
+    state._attr: "{0}[{1}]",
     state._item: "{0}[{1}]",
     state._cell: "{0}.cell_contents",
     state._slot_attr: "getattr({0}, {1})",
@@ -78,36 +81,53 @@ _READ: dict[
 }
 
 
-class _Text:
-    """Conditions, and the objects that they name."""
+class Text:
+    """Lines of a function that checks, and the objects that they name.
+
+    A condition that fails returns MISS, and so does one that cannot be evaluated.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
-        self.known: dict[int, str] = {}
         self.lines: list[str] = []
+        self._known: dict[int, str] = {}
+        self._dicts: dict[int, str] = {}  # of objects, as read in this call
+        self._required: set[str] = set()
 
     def name(self, x: Any) -> str:
         """A name for an object: text never holds the user's own."""
-        if id(x) not in self.known:
-            self.known[id(x)] = name = f"o{len(self.names)}"
+        if id(x) not in self._known:
+            self._known[id(x)] = name = f"o{len(self.names)}"
             self.names[name] = x
-        return self.known[id(x)]
+        return self._known[id(x)]
+
+    def key(self, x: Any) -> str:
+        return repr(x) if type(x) in (str, int) else self.name(x)
 
     def read(self, slot: Slot) -> str | None:
         """An expression for what a slot holds; None for a slot that only the slow check knows."""
         form = _READ.get(slot.get)
         if form is None:
             return None
-        return form.format(self.name(slot.owner), self.name(slot.key))
+        owner = self.name(slot.owner)
+        if slot.get is state._attr:
+            if id(slot.owner) not in self._dicts:
+                self._dicts[id(slot.owner)] = f"d{owner}"
+                self.lines.append(f"d{owner} = {owner}.__dict__")
+            owner = self._dicts[id(slot.owner)]
+        return form.format(owner, self.key(slot.key))
 
     def require(self, condition: str) -> None:
-        self.lines.append(f"        if not ({condition}): return None")
+        """A condition, once."""
+        if condition not in self._required:
+            self._required.add(condition)
+            self.lines.append(f"if not ({condition}): return MISS")
 
     def arguments(self, at: str, example: Any, found: list[Tensor]) -> bool:
-        """Conditions on an argument like `example`, and names for the tensors in it. Whether they
-        have a fast form."""
+        """Conditions on an argument like `example`, and names x0, x1 ... for the tensors in it.
+        Whether they have a fast form."""
         if isinstance(example, Tensor):
-            self.lines.append(f"        x{len(found)} = {at}")
+            self.lines.append(f"x{len(found)} = {at}")
             found.append(example)
         elif type(example) in (tuple, list):
             self.require(f"{at}.__class__ is {self.name(type(example))}")
@@ -115,8 +135,8 @@ class _Text:
             inner = [self.arguments(f"{at}[{i}]", x, found) for i, x in enumerate(example)]
             return all(inner)
         elif type(example) is dict:
-            self.require(f"tuple({at}) == {self.name(tuple(example))}")
-            inner = [self.arguments(f"{at}[{self.name(k)}]", x, found) for k, x in example.items()]
+            self.keys(at, tuple(example))
+            inner = [self.arguments(f"{at}[{self.key(k)}]", x, found) for k, x in example.items()]
             return all(inner)
         elif isinstance(example, (bool, int, float, str, type(None))):
             self.require(f"{at} is {self.name(example)}")
@@ -124,75 +144,75 @@ class _Text:
             return False
         return True
 
+    def keys(self, at: str, keys: tuple[Any, ...]) -> None:
+        """A condition on the keys of a mapping, whose items are read apart, and on their order."""
+        several = len(keys) > 1
+        self.require(
+            f"tuple({at}) == {self.name(keys)}" if several else f"len({at}) == {len(keys)}"
+        )
 
-def fast_check(
-    scalars: list[tuple[Slot, Any]],
-    identities: list[tuple[Slot, Any]],
-    tensors: list[tuple[Slot | None, Tensor]],
-    none_grads: list[Tensor],
-    example: tuple[tuple[Any, ...], dict[str, Any]],
-    owners: frozenset[int],
-) -> Callable[..., tuple[Tensor, ...] | None] | None:
-    """A function of `(args, kwargs)` that gives the tensors among them if every guard surely holds.
-
-    scalars, identities: slots and what they have to hold. tensors: state, by slot, with what is in
-    force now (None: held by no slot). example: arguments that passed the slow check. owners: ids of
-    the arrays that own the bytes of all state, which a new argument must not share. None where a
-    condition has no fast form.
-    """
-    text = _Text()
-    arguments: list[Tensor] = []
-    if not text.arguments("args", example[0], arguments):
-        return None
-    if not text.arguments("kwargs", example[1], arguments):
-        return None
-    params = [f"x{i}" for i in range(len(arguments))]
-    text.require(f"{text.name(mode)}.grad_enabled is {mode.grad_enabled}")
-    for slot, value in (*identities, *scalars):
-        expression = text.read(slot)
-        if expression is None:
-            return None
-        if slot.get in (state._length, state._keys):
-            text.require(f"{expression} == {text.name(value)}")
-        else:
-            text.require(f"{expression} is {text.name(value)}")
-    for slot_, tensor in tensors:
-        if tensor._chain:
-            return None
-        t = text.name(tensor)
-        if slot_ is not None:
-            expression = text.read(slot_)
+    def slots(self, slots: Iterable[tuple[Slot, Any]]) -> bool:
+        """Conditions that places hold what they held. Whether they have a fast form."""
+        for slot, value in slots:
+            expression = self.read(slot)
             if expression is None:
-                return None
-            text.require(f"{expression} is {t}")
-        text.require(f"{t}._data is {text.name(tensor._data)}")
-        history = text.name(tensor._history)
-        text.require(f"{t}._history is {history}")
-        text.require(f"{history}.requires_grad is {tensor._history.requires_grad}")
-    for tensor in none_grads:
-        text.require(f"{text.name(tensor)}._grad is None")
-    for x, tensor in zip(params, arguments, strict=True):
-        if tensor._chain or requires_grad(tensor) or type(tensor) is not Tensor:
-            return None
-        data = tensor._data
-        text.lines.append(f"        d = {x}._data; b = d.base")
-        text.require(f"{x}.__class__ is {text.name(Tensor)} and not {x}._chain")
-        text.require(f"d.shape == {text.name(data.shape)} and d.dtype is {text.name(data.dtype)}")
-        text.require(f"d.strides == {text.name(data.strides)}")
-        text.require(f"{x}._history.requires_grad is False")
-        text.require(f"id(d if b is None else b) not in {text.name(owners)}")
-    for i, x in enumerate(params):
-        for y in params[:i]:
-            text.require(f"{x}._data is not {y}._data and ({x}._data.base is None)")
-    body = "\n".join(text.lines)
-    source = (
-        f"def check(args, kwargs):\n    try:\n{body}\n"
-        f"    except (AttributeError, LookupError, TypeError, ValueError):\n        return None\n"
-        f"    return ({''.join(x + ', ' for x in params)})\n"
-    )
-    exec(compile(source, "<tinyaot guards>", "exec"), text.names)
-    check: Callable[..., tuple[Tensor, ...] | None] = text.names["check"]
-    return check
+                return False
+            if slot.get is state._keys:
+                self.keys(self.name(slot.owner), value)
+            elif slot.get is state._length:
+                self.require(f"{expression} == {value}")
+            else:
+                self.require(f"{expression} is {self.name(value)}")
+        return True
+
+    def tensors(self, tensors: Iterable[tuple[Slot | None, Tensor]]) -> bool:
+        """Conditions that places hold these tensors (no place: held by none), with the same arrays;
+        a tensor's history is the same all its life. Whether they have a fast form."""
+        for slot, tensor in tensors:
+            if tensor._chain or not (slot is None or self.slots([(slot, tensor)])):
+                return False
+            history = tensor._history
+            self.require(f"{self.name(tensor)}._data is {self.name(tensor._data)}")
+            self.require(f"{self.name(history)}.requires_grad is {history.requires_grad}")
+        return True
+
+    def like(
+        self, arguments: Sequence[Tensor], written: Sequence[bool], owners: frozenset[int]
+    ) -> bool:
+        """Conditions that the tensors x0, x1 ... have the types of `arguments`, and that none that
+        is written shares memory with another, nor any with the arrays of these ids; names v0,
+        v1 ... for their arrays. Whether they have a fast form."""
+        for i, tensor in enumerate(arguments):
+            if tensor._chain or requires_grad(tensor) or type(tensor) is not Tensor:
+                return False
+            data, v = tensor._data, f"v{i}"
+            self.lines.append(f"{v} = x{i}._data; b{i} = {v}.base")
+            self.require(f"x{i}.__class__ is {self.name(Tensor)} and not x{i}._chain")
+            self.require(f"{v}.shape == {self.name(data.shape)}")
+            self.require(f"{v}.dtype is {self.name(data.dtype)}")
+            self.require(f"{v}.strides == {self.name(data.strides)}")
+            self.require(f"x{i}._history.requires_grad is False")
+            self.require(f"id({v} if b{i} is None else b{i}) not in {self.name(owners)}")
+            for j in range(i):
+                self.require(f"x{i} is not x{j}")
+                if written[i] or written[j]:
+                    self.require(f"b{i} is None and b{j} is None and {v} is not v{j}")
+        return True
+
+    def function(self, rest: Sequence[str], names: dict[str, Any]) -> Callable[..., Any]:
+        """`f(args, kwargs)`: the conditions, and then the lines of `rest`."""
+        names = {**self.names, **names, "MISS": MISS}
+        failures = "AttributeError, LookupError, TypeError, ValueError"
+        checks = "\n".join(f"      {line}" for line in self.lines)
+        body = "\n".join(f"    {line}" for line in rest)
+        source = (
+            f"def make({', '.join(names)}):\n  def call(args, kwargs):\n    try:\n{checks}\n"
+            f"    except ({failures}): return MISS\n{body}\n  return call\n"
+        )
+        space: dict[str, Any] = {}
+        exec(compile(source, "<tinyaot steady call>", "exec"), space)
+        made: Callable[..., Any] = space["make"](**names)
+        return made
 
 
 def owner_of(array: np.ndarray) -> int:

@@ -23,7 +23,11 @@ from tinyaot.tensor import Edge, SavedHandle, Tensor
 
 
 class Executable(Protocol):
-    """What a backend makes of a planned Program: entries "step", or "forward" and "backward"."""
+    """What a backend makes of a planned Program: entries "step", or "forward" and "backward".
+
+    It may have two methods more, as the C backend's: `lines`, a run as text for a steady call, and
+    `idle`, a while in which runs compute nothing.
+    """
 
     def inputs(self, entry: str) -> list[Value]:
         """What `run(entry, ...)` takes: a backward takes the inputs it reads, the saved values,

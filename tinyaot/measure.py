@@ -76,7 +76,7 @@ def run_eager(
 
     args, kwargs = map_tensors(args, copy), map_tensors(kwargs, copy)
     state = [x for x in bound[0] if isinstance(x, Tensor) and id(x) not in copies]
-    with _put_back(found, state), watch:
+    with put_back(found, state), watch:
         result = fn(*args, **kwargs)
         if not found.captured.whole_step:
             outputs = [t for _, t in leaves(result) if isinstance(t, Tensor) and t.requires_grad]
@@ -88,7 +88,7 @@ def run_eager(
 
 
 @contextmanager
-def _put_back(found: Specialization, state: list[Tensor]) -> Iterator[None]:
+def put_back(found: Specialization, state: list[Tensor]) -> Iterator[None]:
     """Undo what a call does to tensors in reach, attributes and the random state."""
     values = [(t, t._data.copy(), t._grad) for t in state]
     attributes = [(slot, slot.read()) for slot, _ in found.captured.rebinds]

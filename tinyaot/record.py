@@ -129,8 +129,9 @@ class Record:
     memory: bytes beyond parameters, optimizer state and batch: planned_peak, lower_bound,
     saved_bytes, save_all_bytes, arena, scratch, outputs; measured_peak and eager_peak are None
     until `measure` is called. flops: of forward, backward, recompute and update. times: seconds of
-    a call, `eager` and `compiled`; empty until `time` is called. clock: what the positions of
-    buffers count, "node" or "kernel".
+    a call, `eager` and `compiled`, and of what a steady call costs besides its step, `guards` and
+    `overhead` (guards, binding and results); empty until `time` is called. clock: what the
+    positions of buffers count, "node" or "kernel".
     """
 
     name: str

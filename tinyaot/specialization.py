@@ -16,29 +16,28 @@ import numpy as np
 from tinyaot import random
 from tinyaot.capture import Capture, Ref
 from tinyaot.errors import TraceError
-from tinyaot.guards import TensorGuard, fast_check, owner_of
+from tinyaot.guards import MISS, TensorGuard
 from tinyaot.halves import Backward, CompiledNode, Executable, FreedNode
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
 from tinyaot.results import Reached, Result, replay
-from tinyaot.state import SCALARS, Slot, same_scalar
+from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import nodes_between
 from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
 from tinyaot.tree import leaves, structure
 
-FAST_TRIES = 8  # how often a specialisation has its fast check made
-
 Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tensor arguments
+
+
+def never(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The steady call of a specialisation that has none: a miss."""
+    return MISS
 
 
 def _eager() -> Recorder:
     return cast(Recorder, mode.default)
-
-
-class _Known(list[Any]):
-    """Sources of a call in which all state is surely what it was at the last one."""
 
 
 class Specialization:
@@ -75,13 +74,11 @@ class Specialization:
         self._written = {position for position, _ in self.mutated}
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
-        self._user_at = [i for i, role in enumerate(gives) if role == "user"]
+        self.user_at = [i for i, role in enumerate(gives) if role == "user"]
         self._saved_at = [i for i, role in enumerate(gives) if role == "saved"]
-        self._fast: Callable[..., tuple[Tensor, ...] | None] | None = None
-        self._fast_sources: list[Any] = []
-        self._fast_arrays: list[Any] = []
-        self._fast_tries = FAST_TRIES
-        self._numbers = [  # inputs that are no tensors: where a call reads them
+        self.steady: Callable[..., Any] = never  # see `steady`
+        self.steady_tries = 0
+        self.numbers = [  # inputs that are no tensors: where a call reads them
             (i, x.source, x.value.type.dtype.numpy)
             for i, x in enumerate(captured.inputs)
             if not isinstance(x.source, Tensor)
@@ -143,43 +140,12 @@ class Specialization:
                 return guard.mismatch(sources[position], captured.inputs[position].name)
         return self._aliasing(tensors, sources) or (sources, tensors)
 
-    def bind_fast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound | None:
-        """The same for a call whose reach is untouched since the last one; None if that is not
-        sure."""
-        tensors = None if self._fast is None else self._fast(args, kwargs)
-        if tensors is None:
-            return None
-        sources = _Known(self._fast_sources)
+    def again(self, sources: list[Any], tensors: list[Tensor]) -> Any:
+        """A call that differs from the one with these sources in its tensor arguments alone."""
+        sources = sources.copy()
         for argument, tensor in zip(self.captured.arguments, tensors, strict=True):
             sources[argument.position] = tensor
-        return sources, list(tensors)
-
-    def make_fast(self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound) -> None:
-        """Prepare `bind_fast` from a call that the slow check passed. A few times only: state that
-        is another object at every call would have it made at every call."""
-        if not self._fast_tries:
-            return
-        self._fast_tries -= 1
-        captured, (sources, given) = self.captured, bound
-        state = [i for i in self.guards if i not in {a.position for a in captured.arguments}]
-        if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
-            return
-        tensors: list[tuple[Slot | None, Tensor]] = [
-            (captured.slots.get(i), sources[i]) for i in state
-        ]
-        tensors += [(slot, sources[i]) for slot, i in captured.twins]
-        if any(slot is not None and slot.read() is not t for slot, t in tensors):
-            return  # a NumPy array in reach
-        self._fast_sources = sources
-        self._fast_arrays = self._arrays(sources)
-        self._fast = fast_check(
-            captured.reach.scalars,
-            captured.reach.identities,
-            tensors,
-            [sources[i] for i in captured.none_grads],
-            (args, kwargs),
-            frozenset(owner_of(sources[i]._data) for i in state),
-        )
+        return self((sources, tensors))
 
     def peek(self, bound: Bound) -> list[np.ndarray]:
         """The arrays of a call's inputs; nothing runs, and no random number is drawn."""
@@ -242,14 +208,8 @@ class Specialization:
                 )
 
     def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
-        """The arrays of the inputs; of state that is surely untouched, those of the last call."""
-        if isinstance(sources, _Known):
-            arrays = self._fast_arrays.copy()
-            for argument in self.captured.arguments:
-                arrays[argument.position] = sources[argument.position]._data
-        else:
-            arrays = [x._data if isinstance(x, Tensor) else None for x in sources]
-        for position, (owner, name), dtype in self._numbers:
+        arrays: list[Any] = [x._data if isinstance(x, Tensor) else None for x in sources]
+        for position, (owner, name), dtype in self.numbers:
             arrays[position] = np.array(getattr(owner, name), dtype)
         return arrays
 
@@ -259,7 +219,7 @@ class Specialization:
         """Run an entry: the user's outputs, and the saved values."""
         results = self.executable.run(entry, arrays)
         random.generator.draw += self.captured.draws
-        return [results[i] for i in self._user_at], [results[i] for i in self._saved_at]
+        return [results[i] for i in self.user_at], [results[i] for i in self._saved_at]
 
     def _forward(self, sources: list[Any], arrays: list[np.ndarray]) -> list[Tensor]:
         eager = _eager()
@@ -294,7 +254,7 @@ class Specialization:
             outputs[index].requires_grad_()
         for position, reached in captured.freed.items():
             history: History = sources[position]._history
-            history.edge, history.requires_grad = _freed(sources, reached), True
+            history.edge, history.requires_grad = freed(sources, reached), True
             history.version += 1
         given: dict[str, Sequence[Any]] = {"input": sources, "argument": tensors, "output": outputs}
         results: dict[int, Tensor] = {}
@@ -328,22 +288,22 @@ class Specialization:
         return results[index]
 
     def _result(self, result: Result, tensor: Tensor, given: dict[str, Sequence[Any]]) -> Tensor:
-        freed = result.freed
-        if freed is not None and result.edge is None and _eager().edge(tensor) is None:
-            tensor._history.edge = _freed(given["input"], freed)
+        reached = result.freed
+        if reached is not None and result.edge is None and _eager().edge(tensor) is None:
+            tensor._history.edge = freed(given["input"], reached)
             tensor._history.requires_grad = True
         made = replay(tensor, result.views)
         if result.edge is not None:
             made._history.edge = (
                 given["output"][result.edge]._history.edge
-                if freed is None
-                else _freed(given["input"], freed)
+                if reached is None
+                else freed(given["input"], reached)
             )
             made._history.requires_grad = True
         return made.requires_grad_() if result.leaf else made
 
 
-def _freed(sources: Sequence[Any], reached: Reached) -> Edge:
+def freed(sources: Sequence[Any], reached: Reached) -> Edge:
     """An edge to what was used up inside a compiled function."""
     return FreedNode([_eager().edge(sources[i]) for i in sorted(reached)]), 0
 

@@ -164,22 +164,25 @@ class _Walk:
             self.todo.append((path, value))
 
     def slot(self, path: str, owner: Any, key: Any, get: Callable[[Any, Any], Any]) -> None:
-        """Note a place, guard it by what it holds, and go on from there."""
+        """Note a place, guard it by what it holds, and go on from there. What a tuple holds is the
+        same as long as the tuple is."""
         value = get(owner, key)
+        fixed = isinstance(owner, tuple)
         slot = Slot(path, owner, key, get)
         if isinstance(value, Tensor):
             self.reach.tensors.setdefault(id(value), []).append(slot)
             self.reach.objects[id(value)] = value
         elif value is _MISSING or isinstance(value, SCALARS):
-            self.reach.scalars.append((slot, value))
+            if not fixed:
+                self.reach.scalars.append((slot, value))
         elif isinstance(value, np.ndarray):
             self.reach.tensors.setdefault(id(value), []).append(slot)
             self.reach.objects[id(value)] = value
-        elif _is_opaque(value):
-            self.reach.identities.append((slot, value))
         else:
-            self.reach.identities.append((slot, value))
-            self.follow(path, value)
+            if not fixed:
+                self.reach.identities.append((slot, value))
+            if not _is_opaque(value):
+                self.follow(path, value)
 
     def expand(self, path: str, value: Any) -> None:
         if isinstance(value, types.MethodType):
@@ -244,7 +247,8 @@ class _Walk:
         for name, cell in zip(names, fn.__closure__ or (), strict=True):
             self.slot(name, cell, None, _cell)
         for defaults in ("__defaults__", "__kwdefaults__"):
-            self.slot(f"{fn.__name__} default", fn, defaults, _slot_attr)
+            if getattr(fn, defaults) is not None:  # calls that do without go on doing so
+                self.slot(f"{fn.__name__} default", fn, defaults, _slot_attr)
         codes = [fn.__code__]
         for code in codes:
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]

@@ -1,7 +1,8 @@
 """Seconds of one call, eager and compiled, and of each kernel of the compiled one.
 
-Neither look leaves a trace, as in `measure`. The compiled program is timed on arrays that are bound
+No look leaves a trace, as in `measure`. The compiled program is timed on arrays that are bound
 already, so without guards; its kernels in runs of their own, since a clock between them costs time.
+What a steady call costs besides is timed with a step that does nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from typing import Any
 
 from tinyaot.backends import load_backend
 from tinyaot.backends.measure import run_whole
-from tinyaot.measure import all_inputs, run_eager
+from tinyaot.guards import MISS
+from tinyaot.measure import all_inputs, put_back, run_eager
 from tinyaot.specialization import Bound, Specialization
+from tinyaot.steady import guard_of, make_steady
+from tinyaot.tensor import Tensor
 
+CALLS = 200  # in each timing of the overhead
 RUNS = 5  # timed, after one that is not; the median counts
 
 
@@ -39,8 +44,9 @@ def time_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[dict[str, float], list[float]]:
-    """Median seconds of `eager` and `compiled` calls of `fn(*args, **kwargs)`, and those of each
-    kernel in the record's order. A function of tensors is followed by its backward."""
+    """Median seconds of `eager` and `compiled` calls of `fn(*args, **kwargs)`, with what `overhead`
+    gives, and those of each kernel in the record's order. A function of tensors is followed by its
+    backward."""
     program = found.record.stages[-1].program
     _, backend = load_backend(found.record.backend)
     arrays = all_inputs(program, found.peek(bound))
@@ -61,4 +67,34 @@ def time_call(
         run_eager(fn, found, bound, args, kwargs, Stopwatch()).seconds for _ in range(RUNS + 1)
     ]
     times = {"eager": statistics.median(eager[1:]), "compiled": statistics.median(whole[1:])}
+    times |= overhead(found, bound, args, kwargs)
     return times, [statistics.median(runs) for runs in zip(*kernels[1:], strict=True)]
+
+
+def overhead(
+    found: Specialization, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, float]:
+    """Seconds of a steady call that are not the step's: `guards` alone, and `overhead`, which is
+    guards, binding, the foreign call and the making of results. Empty for a call that is not
+    steady, and without `overhead` where the backend has no step that does nothing."""
+    make_steady(found, args, kwargs, bound)
+    guard = guard_of(found, args, kwargs, bound)
+    if guard is None or guard(args, kwargs) is MISS:
+        return {}
+    times = {"guards": _seconds(guard, args, kwargs)}
+    if found.captured.whole_step and hasattr(found.executable, "idle"):
+        state = [x for x in bound[0] if isinstance(x, Tensor)]
+        with put_back(found, state), found.executable.idle():
+            times["overhead"] = _seconds(found.steady, args, kwargs)
+    return times
+
+
+def _seconds(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """The median of the mean."""
+    found = []
+    for _ in range(RUNS):
+        with Stopwatch() as watch:
+            for _ in range(CALLS):
+                call(args, kwargs)
+        found.append(watch.seconds / CALLS)
+    return statistics.median(found)

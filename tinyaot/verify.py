@@ -350,8 +350,9 @@ def markers_are_gone(program: Program) -> Iterator[str]:
 def nodes_have_a_phase(program: Program) -> Iterator[str]:
     """After autodiff every node is of the forward, the backward or the update; the joint program of
     an ahead-of-time function has no update."""
+    joint = is_joint(program)
     for n in program.nodes:
-        if n.phase is None or (n.phase == "update" and is_joint(program)):
+        if n.phase is None or (n.phase == "update" and joint):
             yield f"{show(n)} has the phase {n.phase}"
 
 

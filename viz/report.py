@@ -41,6 +41,8 @@ def _calls(out: Console, record: Any) -> None:
         a, b = times["eager"], times["compiled"]
         ratio = f"{a / b:.2f}x faster" if a >= b else f"{b / a:.2f}x slower"
         rows.add_row("time, median", seconds_text(a), seconds_text(b), ratio)
+        if "overhead" in times:
+            rows.add_row("of a call besides its step", "-", seconds_text(times["overhead"]), "")
     a, b = memory.get("eager_peak"), memory.get("measured_peak")
     share = f"{b / a:.2f} of eager's" if a and b is not None else ""
     rows.add_row("peak memory", bytes_text(a), bytes_text(b), share)

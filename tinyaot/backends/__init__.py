@@ -1,8 +1,9 @@
 """Backends: what runs a planned Program.
 
 A backend is a module with a class `Executable` (see `tinyaot.halves.Executable`). Where it makes
-sense it has functions: `unavailable()` says why it cannot work here, `rates()` how fast it is for
-the cost model, and `loops()`, of one that prints loops, gives the options of fuse.
+sense it has functions: `unavailable()` says why it cannot work here, `prepare()` begins what takes
+long before the first program is there, `rates()` says how fast it is for the cost model, and
+`loops()`, of one that prints loops, gives the options of fuse.
 """
 
 from __future__ import annotations

@@ -10,26 +10,27 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
-from operator import is_
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tinyaot.backends.binding import POISON, Binding
 from tinyaot.backends.clock import c_with_laps
 from tinyaot.backends.machine import rates as rates
 from tinyaot.backends.machine import this_machine, thread_count
-from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
+from tinyaot.backends.runtime import load_pool, pack_bytes
+from tinyaot.backends.runtime import prepare as prepare
+from tinyaot.backends.toolchain import EXACT, Build, find_compiler
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.products import Size
-from tinyaot.errors import BackendError, IndexingError
+from tinyaot.codegen.split import split
+from tinyaot.errors import BackendError
 from tinyaot.ir import Output, Program, Value
-from tinyaot.ops.check import not_within, out_of_range
 from tinyaot.passes.fuse import fusion_of
 from tinyaot.passes.fusion.figures import bytes_inside, region_bytes, region_flops, tile_text
 from tinyaot.passes.fusion.machine import Machine
@@ -37,8 +38,7 @@ from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.storage import padded
 from tinyaot.record import Buffer, Kernel
 
-POISON = 0xFF  # every float made of it is a NaN
-SMALL = 64  # bytes of an input or output that is cheaper to copy than to point at
+SIDE_BY_SIDE = 2  # compilers at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +165,6 @@ def unavailable() -> str | None:
 # ---- running ------------------------------------------------------------------------------------
 
 
-@cache
-def load_runtime() -> tuple[ctypes.CDLL, int]:
-    """The runtime's library, and the address of its table."""
-    folder = Path(str(resources.files("tinyaot.codegen") / "include"))
-    library = ctypes.CDLL(str(build((folder / "runtime.c").read_text(), FUSED, folder)))
-    find = library.tinyaot_runtime
-    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
-    table = find(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    library.tinyaot_pack.restype = ctypes.c_int64
-    library.tinyaot_pack.argtypes = [ctypes.c_int64] * 4
-    return library, table
-
-
 def aligned(nbytes: int) -> np.ndarray:
     """uint8 memory that begins at a multiple of 64."""
     raw = np.empty(nbytes + 64, np.uint8)
@@ -208,19 +195,20 @@ class Executable:
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
         self.poison = poison
-        runtime, table = load_runtime()
-        pack = padded(max((runtime.tinyaot_pack(*size) for size in compiled.products), default=0))
-        source, names = compiled.source, [k.name for k in compiled.kernels]
+        sources = split(compiled.source, SIDE_BY_SIDE)
         if clocked:
-            source = c_with_laps(source, names, compiled.threads)
-        self.loaded = ctypes.CDLL(str(build(source, EXACT)))
-        self.loaded.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
+            names = [k.name for k in compiled.kernels]
+            sources = [c_with_laps(compiled.source, names, compiled.threads)]
+        work = Build(sources, EXACT)
+        pack = padded(pack_bytes(compiled.products))
+        self.loaded = ctypes.CDLL(str(work.path()))
+        self.loaded.tinyaot_link(ctypes.c_void_p(load_pool()[1]), ctypes.c_int64(pack))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes + spare)
         entries = compiled.entries.values()
         scratch = max(((e.scratch_bytes + pack) * e.plan.threads for e in entries), default=0)
         self.scratch = aligned(scratch + spare)
-        self.entries = {e.name: _Bound(self, e) for e in entries}
+        self.entries = {e.name: Binding(self, e) for e in entries}
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -240,7 +228,7 @@ class Executable:
             level = [plan.level[r] for r in plan.regions]
             at = {r: done + i for i, r in enumerate(plan.regions)}
             for op, (nbytes, _, until) in plan.storage.sizes.items():
-                end = done + sum(x <= until for x in level) - 1
+                end = done + bisect_right(level, until) - 1
                 home, first = plan.storage.homes[op], at[plan.schedule.where[op][0]]
                 nbytes -= padded(op.type.nbytes) - op.type.nbytes
                 found.append(Buffer(op.value, "arena", home.at, nbytes, first, end, (op.value,)))
@@ -298,108 +286,26 @@ class Executable:
                 self.scratch.fill(POISON)
             return self.entries[entry].run(inputs)
 
+    def lines(
+        self, entry: str, inputs: Sequence[np.ndarray], given: Mapping[int, str]
+    ) -> tuple[list[str], dict[str, Any]] | None:
+        """Lines of Python that run once, as `run` does, with `inputs` but for those that the text
+        names in `given`, of the same types; and the objects that they name. They leave each fresh
+        output in `u<position>`. None where there is more to do for a run."""
+        bound = self.entries[entry]
+        if self.poison or bound.empty or not all(a.flags.c_contiguous for a in inputs):
+            return None
+        lines, names = bound.lines(inputs, given)
+        return ["with c_lock:", *(f"  {line}" for line in lines)], {**names, "c_lock": self.lock}
 
-class _Bound:
-    """An entry point with its pointers. What need not happen at every call happens here: small
-    inputs and outputs have memory of their own, which a call copies from and to, and the other
-    inputs are bound again only when one is another array."""
-
-    def __init__(self, executable: Executable, entry: EntryPoint) -> None:
-        self.entry, self.poison = entry, executable.poison
-        position = {i.value.id: j for j, i in enumerate(entry.program.inputs)}
-        computed = [o for _, o in entry.plan.graph.forms.outputs]
-        n = len(entry.takes)
-        self.pointers = (ctypes.c_void_p * (n + len(entry.gives) + 3))()
-        self.given: list[Any] = [None] * len(entry.gives)  # a call's results, yet to be filled
-        self.mutated: list[tuple[int, int]] = []  # position in `gives`, in `takes`
-        self.small: list[tuple[int, np.ndarray]] = []  # position in `gives`, own memory
-        self.large: list[tuple[int, int, Any, Any]] = []  # position, slot, shape, dtype
-        self.empty: list[tuple[int, Any, Any]] = []
-        self.fresh: list[Output] = []  # those that C writes to memory of their own
-        slot = n
-        for j, o in enumerate(entry.gives):
-            type_ = o.value.type
-            shape, dtype = type_.shape, type_.dtype.numpy
-            if o.role == "mutated" and o.of is not None:
-                self.mutated.append((j, position[o.of]))
-                continue
-            if o not in computed:
-                self.empty.append((j, shape, dtype))
-                continue
-            self.fresh.append(o)
-            if type_.nbytes <= SMALL:
-                self.small.append((j, self._memory(slot, shape, dtype)))
-            else:
-                self.large.append((j, slot, shape, dtype))
-            slot += 1
-        self.pointers[slot] = executable.arena.ctypes.data
-        self.pointers[slot + 1] = executable.scratch.ctypes.data
-        self.errors = self._memory(slot + 2, (len(entry.checks),), np.int64)
-        self.written = {at for _, at in self.mutated}
-        self.copied: list[tuple[int, np.ndarray]] = []
-        self.others: list[int] = []
-        for j, v in enumerate(entry.takes):
-            if v.type.nbytes <= SMALL and j not in self.written:
-                self.copied.append((j, self._memory(j, v.type.shape, v.type.dtype.numpy)))
-            else:
-                self.others.append(j)
-        self.bound: list[np.ndarray | None] = [None] * len(self.others)
-        self.function = getattr(executable.loaded, f"tinyaot_{entry.name}")
-        self.function.restype, self.function.argtypes = ctypes.c_int, [ctypes.c_void_p]
-        self.address = ctypes.addressof(self.pointers)
-
-    def _memory(self, slot: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Memory that one pointer stays bound to."""
-        made = np.zeros(shape, dtype)
-        self.pointers[slot] = made.ctypes.data
-        return made
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        for j, memory in self.copied:
-            memory[...] = inputs[j]
-        others = [inputs[j] for j in self.others]
-        dense = [] if all(map(is_, others, self.bound)) else self._bind(others)
-        out = self.given.copy()
-        for j, slot, shape, dtype in self.large:
-            out[j] = array = np.empty(shape, dtype)
-            self.pointers[slot] = array.ctypes.data
-        if self.poison:
-            for array in (*(memory for _, memory in self.small), *out):
-                if array is not None:
-                    array.reshape(-1).view(np.uint8).fill(POISON)
-        if self.function(self.address):
-            raise self._error()
-        for at, copy in dense:
-            if self.others[at] in self.written:
-                np.copyto(others[at], copy)
-        for j, memory in self.small:
-            out[j] = memory.copy()
-        for j, at in self.mutated:
-            out[j] = inputs[at]
-        for j, shape, dtype in self.empty:
-            out[j] = np.zeros(shape, dtype)
-        return out
-
-    def _error(self) -> IndexingError:
-        """What the first error slot in use reports."""
-        slot = int(np.flatnonzero(self.errors)[0])
-        report, check = int(self.errors[slot]), self.entry.checks[slot]
-        self.errors[:] = 0
-        index, op = report if report < 0 else report - 1, check.op
-        if check.axis is None:
-            attrs = op.attrs
-            return not_within(attrs["what"], index, attrs["size"], attrs["ignored"], op.loc)
-        return out_of_range(op.name, index, check.size, check.axis, op.loc)
-
-    def _bind(self, others: list[np.ndarray]) -> list[tuple[int, np.ndarray]]:
-        """Point at these arrays. Of those that C cannot use in place: (position, dense copy)."""
-        copies = []
-        for at, (j, array) in enumerate(zip(self.others, others, strict=True)):
-            if self.bound[at] is array:
-                continue
-            self.bound[at] = array
-            if not array.flags.c_contiguous:
-                copies.append((at, np.ascontiguousarray(array)))
-                self.bound[at], array = None, copies[-1][1]
-            self.pointers[j] = array.ctypes.data
-        return copies
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """A while in which a run computes nothing: what is left is what else a call costs."""
+        entries = list(self.entries.values())
+        for bound in entries:
+            bound.frame.step = bound.nothing
+        try:
+            yield
+        finally:
+            for bound in entries:
+                bound.frame.step = bound.step

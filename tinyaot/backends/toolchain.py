@@ -1,8 +1,9 @@
 """The system's C compiler, and a disk cache of what it made.
 
-The compiler is `$CC`, or the first of cc, gcc, clang that exists. A shared object is cached under
-a key of everything that went into it: source, flags, the compiler and its version, the processor.
-The cache's directory belongs to the user alone; entries appear by an atomic rename, with a digest
+The compiler is `$CC`, or the first of cc, gcc, clang that exists. It runs beside us: a `Build`
+starts it, and waits only when the object is wanted. A shared object is cached under a key of
+everything that went into it: source, flags, the compiler and its version, the processor. The
+cache's directory belongs to the user alone; entries appear by an atomic rename, with a digest
 beside them, and a damaged, unreadable or foreign entry is rebuilt.
 """
 
@@ -16,6 +17,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +29,6 @@ CANDIDATES = ("cc", "gcc", "clang")
 FLAGS = (
     "-march=native",
     "-std=gnu11",
-    "-shared",
     "-fPIC",
     "-fwrapv",
     "-fno-math-errno",
@@ -111,26 +112,90 @@ def cache_directory() -> Path | None:
     return path
 
 
-def build(source: str, flags: Sequence[str] = EXACT, folder: Path | None = None) -> Path:
-    """Path of a shared object of C `source`; from the cache when it is there. `folder`: headers.
+class Build:
+    """A shared object of C sources, compiled side by side, or found in the cache.
 
-    Raises BackendError with the compiler's own words when the source does not compile.
+    `folder`: headers. Raises BackendError when there is no compiler.
     """
-    compiler = find_compiler()
-    headers = [f"-I{folder}"] if folder else []
-    known = [f for f in flags if f not in GCC_ONLY or "clang" not in compiler.version]
-    told = [*compiler.command, *FLAGS, *known]
-    texts = [source, "\0".join(told), compiler.version, processor()]
-    if folder:
-        texts += [p.read_text() for p in sorted(folder.glob("*.h"))]
-    key = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
-    directory = cache_directory()
-    if directory is None:
-        directory = Path(_private_directory())
-    found = directory / f"{key}.so"
-    if not is_sound(found):
-        compile_to(found, source, [*told, *headers])
-    return found
+
+    def __init__(
+        self, sources: Sequence[str], flags: Sequence[str] = EXACT, folder: Path | None = None
+    ) -> None:
+        compiler = find_compiler()
+        known = [f for f in flags if f not in GCC_ONLY or "clang" not in compiler.version]
+        told = [*compiler.command, *FLAGS, *known]
+        texts = [*sources, "\0".join(told), compiler.version, processor()]
+        if folder:
+            texts += [p.read_text() for p in sorted(folder.glob("*.h"))]
+        key = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+        self._path = (cache_directory() or Path(_private_directory())) / f"{key}.so"
+        self._lock = threading.Lock()
+        self._work: _Work | None = None
+        if not is_sound(self._path):
+            self._work = _Work(sources, [*told, *([f"-I{folder}"] if folder else [])], self._path)
+
+    def path(self) -> Path:
+        """Where the object is, once it is there. Raises BackendError with the compiler's own words
+        when a source does not compile."""
+        with self._lock:
+            if self._work is not None:
+                self._work.finish()
+                self._work = None
+        return self._path
+
+
+class _Work:
+    """Compilers at work in a directory of their own, beside what they make."""
+
+    def __init__(self, sources: Sequence[str], command: Sequence[str], path: Path) -> None:
+        self.command, self.path = command, path
+        self.folder = tempfile.TemporaryDirectory(
+            dir=path.parent, prefix="build-", ignore_cleanup_errors=True
+        )
+        self.made = Path(self.folder.name) / "step.so"
+        whole = len(sources) == 1
+        self.objects = [self.made] if whole else []
+        self.running: list[tuple[subprocess.Popen[str], Path]] = []
+        for i, source in enumerate(sources):
+            text = Path(self.folder.name) / f"step{i}.c"
+            text.write_text(source)
+            if whole:
+                self.start(["-shared", str(text), "-o", str(self.made), *LIBS])
+            else:
+                self.objects.append(text.with_suffix(".o"))
+                self.start(["-c", str(text), "-o", str(self.objects[-1])])
+
+    def start(self, arguments: Sequence[str]) -> None:
+        errors = Path(self.folder.name) / f"errors{len(self.running)}"
+        with errors.open("w") as stream:
+            process = subprocess.Popen([*self.command, *arguments], stderr=stream, text=True)
+        self.running.append((process, errors))
+
+    def wait(self) -> None:
+        codes = [process.wait() for process, _ in self.running]
+        failed = [errors for (_, errors), code in zip(self.running, codes, strict=True) if code]
+        self.running = []
+        if failed:
+            first = "\n".join(failed[0].read_text().splitlines()[:12])
+            raise BackendError(f"{self.command[0]} failed on a compiled step:\n{first}")
+
+    def finish(self) -> None:
+        """Wait, link, and move the result to its place in one step."""
+        with self.folder:
+            self.wait()
+            if self.objects != [self.made]:
+                parts = [str(p) for p in self.objects]
+                self.start(["-shared", *parts, "-o", str(self.made), *LIBS])
+                self.wait()
+            digest = Path(self.folder.name) / "digest"
+            digest.write_text(hashlib.sha256(self.made.read_bytes()).hexdigest())
+            os.replace(digest, digest_path(self.path))
+            os.replace(self.made, self.path)
+
+
+def build(source: str, flags: Sequence[str] = EXACT, folder: Path | None = None) -> Path:
+    """Path of a shared object of C `source`; raises what `Build` and its `path` raise."""
+    return Build([source], flags, folder).path()
 
 
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
@@ -159,19 +224,3 @@ def is_sound(path: Path) -> bool:
         return digest_path(path).read_text() == digest
     except OSError:
         return False
-
-
-def compile_to(path: Path, source: str, command: Sequence[str]) -> None:
-    """Compile `source` and move the result to `path` in one step."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
-        text, made = Path(folder) / "step.c", Path(folder) / "step.so"
-        text.write_text(source)
-        told = [*command, str(text), "-o", str(made), *LIBS]
-        done = subprocess.run(told, capture_output=True, text=True, check=False)
-        if done.returncode:
-            first = "\n".join(done.stderr.splitlines()[:12])
-            raise BackendError(f"{' '.join(command[:1])} failed on a compiled step:\n{first}")
-        digest = Path(folder) / "digest"
-        digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
-        os.replace(digest, digest_path(path))
-        os.replace(made, path)

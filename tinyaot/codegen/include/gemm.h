@@ -1,7 +1,9 @@
 /* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): panels of A and B packed
    so that they stream from cache, and a micro-kernel that keeps an MR x NR block of C in vector
-   registers. Written in vector extensions; included once for each element type, with T and NAME
+   registers. Written in vector extensions; an object for each element type, with T and NAME
    defined. One thread a call: callers share out rows or columns. */
+#include "runtime.h"
+#include <string.h>
 
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
@@ -72,10 +74,14 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
   }
 }
 
+/* Columns of B that are packed together. Where all rows of A fit, each panel is used up at once. */
+static inline int64_t LOCAL(columns)(int64_t m, int64_t n) {
+  return m <= MC ? NR : n < NC ? UP(n, NR) : NC;
+}
+
 /* Bytes that a product of this size packs into (m and n as they are after a transposition). */
-static int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k) {
-  int64_t mc = m < MC ? m : MC, nc = n < NC ? n : NC, kc = k < KC ? k : KC;
-  return (int64_t)sizeof(T) * kc * (UP(nc, NR) + UP(mc, MR));
+int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k) {
+  return (int64_t)sizeof(T) * (k < KC ? k : KC) * (LOCAL(columns)(m, n) + UP(m < MC ? m : MC, MR));
 }
 
 void NAME TINYAOT_GEMM(T) {
@@ -83,17 +89,18 @@ void NAME TINYAOT_GEMM(T) {
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
   }
-  T *pb = (T *)pack, *pa = pb + (k < KC ? k : KC) * UP(n < NC ? n : NC, NR);
+  int64_t columns = LOCAL(columns)(m, n);
+  T *pb = (T *)pack, *pa = pb + (k < KC ? k : KC) * columns;
   T block[MR * NR] __attribute__((aligned(64)));
-  for (int64_t j0 = 0; j0 < n; j0 += NC) {
-    int64_t nc = n - j0 < NC ? n - j0 : NC;
-    for (int64_t k0 = 0; k0 < k; k0 += KC) {
-      int64_t kc = k - k0 < KC ? k - k0 : KC;
-      int add = accumulate || k0;
+  for (int64_t k0 = 0; k0 < k; k0 += KC) {
+    int64_t kc = k - k0 < KC ? k - k0 : KC;
+    int add = accumulate || k0;
+    for (int64_t j0 = 0; j0 < n; j0 += columns) {
+      int64_t nc = n - j0 < columns ? n - j0 : columns;
       LOCAL(pack)(NR, b + k0 * b_row + j0 * b_col, b_col, b_row, nc, kc, pb);
       for (int64_t i0 = 0; i0 < m; i0 += MC) {
         int64_t mc = m - i0 < MC ? m - i0 : MC;
-        LOCAL(pack)(MR, a + i0 * a_row + k0 * a_col, a_row, a_col, mc, kc, pa);
+        if (m > MC || !j0) LOCAL(pack)(MR, a + i0 * a_row + k0 * a_col, a_row, a_col, mc, kc, pa);
         for (int64_t j = 0; j < nc; j += NR)
           for (int64_t i = 0; i < mc; i += MR) {
             T *to = c + (i0 + i) * c_row + (j0 + j) * c_col;
@@ -114,6 +121,3 @@ void NAME TINYAOT_GEMM(T) {
     }
   }
 }
-
-#undef T
-#undef NAME

@@ -1,16 +1,9 @@
-/* The runtime that compiled steps share: products, and one pool of threads. */
+/* The runtime that compiled steps share: one pool of threads, and a table that leads to it and to
+   the products, which are objects of their own. */
 #define _GNU_SOURCE
 #include "runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
-
-#define T double
-#define NAME gemm_f64
-#include "gemm.h"
-#define T float
-#define NAME gemm_f32
-#include "gemm.h"
 
 /* ---- the pool -----------------------------------------------------------------------------------
    Workers wait for the next job, and threads for each other at barriers: spinning briefly, then
@@ -113,15 +106,37 @@ static void parallel(void (*fn)(void *, int), void *data, int threads) {
   pthread_mutex_unlock(&one_job);
 }
 
-static const struct tinyaot_runtime runtime = {
-    gemm_f32, gemm_f64, parallel, barrier,
-};
-
-int64_t tinyaot_pack(int64_t m, int64_t n, int64_t k, int64_t itemsize) {
-  return itemsize == 4 ? gemm_f32_pack_bytes(m, n, k) : gemm_f64_pack_bytes(m, n, k);
-}
+static struct tinyaot_runtime runtime = {0, 0, parallel, barrier};
 
 const struct tinyaot_runtime *tinyaot_runtime(int cores) {
   spins = cores > 1 ? SPINS : 0;
   return &runtime;
+}
+
+/* A product for elements of so many bytes. */
+void tinyaot_provide(int itemsize, void *product) {
+  if (itemsize == 4)
+    runtime.gemm_f32 = product;
+  else
+    runtime.gemm_f64 = product;
+}
+
+/* A call by arrays: each object's first word behind its header, of `header` bytes, is the address of
+   its data, as NumPy's C interface promises. */
+struct call {
+  int (*step)(void **pointers);
+  int64_t header, arrays;
+  char **objects;
+  void **pointers;
+};
+
+int tinyaot_call(const struct call *c) {
+  for (int64_t i = 0; i < c->arrays; i++) c->pointers[i] = *(void **)(c->objects[i] + c->header);
+  return c->step(c->pointers);
+}
+
+/* A step that does nothing, to time the rest of a call. */
+int tinyaot_nothing(void **pointers) {
+  (void)pointers;
+  return 0;
 }

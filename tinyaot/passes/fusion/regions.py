@@ -226,6 +226,8 @@ def accumulation(
         block[a] = min(a.size, left)
         left = max(1, left // block[a])
     cost = float(region_ns(g, [op], {op: "acc"}, tile, block, 1)) / threads
+    if threads > 1:  # each thread's part is read again, to be added up; they share the adding
+        cost += op.type.nbytes / g.machine.rate(op.type.nbytes)
     made_here = [r.type.nbytes for r in g.needs[op] if r in members and kind[r] == "row"]
     apart = alone(op) + sum(n / g.machine.rate(n) for n in made_here) / threads
     if op.type.nbytes * threads < sum(made_here):  # stores less

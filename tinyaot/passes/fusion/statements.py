@@ -87,11 +87,12 @@ def order_members(g: Graph, region: Region) -> list[Statement]:
     """Products as soon as they can run, loops as full as they can be."""
     todo = list(region.members)
     inside = set(todo)
+    needs = {op: inside.intersection(g.needs[op]) for op in todo}
     have: set[Op] = set()
     out: list[Statement] = []
 
     def ready(op: Op) -> bool:
-        return all(r in have or r not in inside for r in g.needs[op])
+        return needs[op] <= have
 
     while todo:
         now = [op for op in todo if op.form in SINGLE and ready(op)]

@@ -1,0 +1,76 @@
+"""One C source as several: each region in one of them, and the same step from all together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyaot as ta
+from tinyaot.backends import cpu
+from tinyaot.codegen import split as splitting
+from tinyaot.codegen.split import split
+from tinyaot.nn import functional as F
+
+pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
+
+
+class Trainer:
+    def __init__(self) -> None:
+        ta.manual_seed(0)
+        self.net = ta.nn.Sequential(ta.nn.Linear(9, 33), ta.nn.GELU(), ta.nn.Linear(33, 4))
+        self.optimizer = ta.optim.AdamW(self.net.parameters(), lr=0.01)
+        self.x, self.y = ta.randn(7, 9), ta.arange(7) % 4
+        self.step: Any = ta.compile(self.train, backend="c")
+
+    def train(self) -> Any:
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.net(self.x), self.y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def source(self) -> str:
+        self.step.explain()
+        text: str = self.step._specializations[-1].executable.compiled.source
+        return text
+
+
+def test_every_region_is_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Trainer().source()
+    assert split(source, 1) == [source]
+    assert split(source, 2) == [source], "too short to share out"
+    monkeypatch.setattr(splitting, "ENOUGH", 100)
+    parts = split(source, 3)
+    assert len(parts) == 3
+    regions = re.findall(r"^static void (\w+_region_\d+)\(", source, re.M)
+    assert len(regions) >= 3
+    for name in regions:
+        defined = [len(re.findall(rf"^[^ ].* {name}\([^)]*\) {{$", p, re.M)) for p in parts]
+        declared = [len(re.findall(rf"^[^ ].* {name}\([^)]*\);$", p, re.M)) for p in parts]
+        assert sorted(defined) == [0, 0, 1] and sorted(declared) == [0, 1, 1]
+    exported = [len(re.findall(r"^int tinyaot_step\(", p, re.M)) for p in parts]
+    assert exported == [1, 0, 0]
+
+
+def test_parts_are_even() -> None:
+    kernels = "".join(f"static void kernel_{i}(int x) {{\n{'  x;' * 40}\n}}\n" for i in range(2))
+    regions = "".join(
+        f"static void step_region_{i}(void **b) {{\n  kernel_{i % 2}(0);\n}}\n" for i in range(8)
+    )
+    source = kernels + regions
+    owner = splitting.balance(source, list(splitting._REGION.finditer(source)), 2)
+    assert owner == [0, 1] * 4 or owner == [1, 0] * 4, "each part makes one of the kernels"
+
+
+def test_a_step_in_parts_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parted = Trainer(), Trainer()
+    losses = [[whole.step().item() for _ in range(5)]]
+    monkeypatch.setattr(splitting, "ENOUGH", 100)
+    monkeypatch.setenv("TINYAOT_CACHE", "0")
+    losses.append([parted.step().item() for _ in range(5)])
+    assert losses[0] == losses[1]
+    for p, q in zip(whole.net.parameters(), parted.net.parameters(), strict=True):
+        np.testing.assert_array_equal(p.numpy(), q.numpy())

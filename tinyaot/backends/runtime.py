@@ -1,0 +1,75 @@
+"""What compiled steps share: one pool of threads, and the products, each an object of its own.
+
+They are compiled once for a machine. With an empty cache that takes as long as a small step does,
+so `prepare` starts the compilers while the passes still run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from tinyaot.backends.toolchain import FUSED, Build
+
+POOL = 0
+ELEMENT = {4: "float", 8: "double"}  # of a product, by bytes
+
+
+def prepare() -> None:
+    """Start to compile what almost every step needs. Raises BackendError without a compiler."""
+    _start(POOL)
+    _start(4)
+
+
+@cache
+def _start(what: int) -> Build:
+    """The pool, or the product for elements of so many bytes, on its way."""
+    folder = Path(str(resources.files("tinyaot.codegen") / "include"))
+    if what == POOL:
+        source = (folder / "runtime.c").read_text()
+    else:
+        source = f'#define T {ELEMENT[what]}\n#define NAME tinyaot_product\n#include "gemm.h"\n'
+    return Build([source], FUSED, folder)
+
+
+def _load(what: int) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(_start(what).path()))
+    except Exception:
+        _start.cache_clear()  # another try may have another compiler
+        raise
+
+
+@cache
+def load_pool() -> tuple[ctypes.CDLL, int]:
+    """The pool's library, and the address of the table that steps are linked to."""
+    library = _load(POOL)
+    find = library.tinyaot_runtime
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
+    library.tinyaot_call.restype = ctypes.c_int
+    library.tinyaot_call.argtypes = [ctypes.c_void_p]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    return library, find(cores)
+
+
+@cache
+def load_product(itemsize: int) -> ctypes.CDLL:
+    """The product's library, now in the table."""
+    library = _load(itemsize)
+    load_pool()[0].tinyaot_provide(itemsize, library.tinyaot_product)
+    measure = library.tinyaot_product_pack_bytes
+    measure.restype, measure.argtypes = ctypes.c_int64, [ctypes.c_int64] * 3
+    return library
+
+
+def pack_bytes(products: Iterable[tuple[int, int, int, int]]) -> int:
+    """Bytes that the largest of these products packs into, now in the table: rows, columns and
+    terms at most, and bytes of an element."""
+    most = 0
+    for *size, itemsize in products:
+        most = max(most, load_product(itemsize).tinyaot_product_pack_bytes(*size))
+    return most

@@ -1,0 +1,187 @@
+"""A steady call as a straight line of Python.
+
+Most calls of a training step differ from the last one in the batch alone. For those a function is
+generated: the fast guards, the inputs that changed, the run, and the results where eager would
+have left them, with nothing looked up or decided that was decided before. What it cannot be sure
+of takes the general way (`Specialization.bind` and its call), which this repeats for the plain
+case: no rebound attributes, no views among results, no gradients across the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyaot import random
+from tinyaot.capture import Ref
+from tinyaot.guards import Text, owner_of
+from tinyaot.ops.core import mode
+from tinyaot.results import Result
+from tinyaot.specialization import Bound, Specialization, freed
+from tinyaot.state import Slot
+from tinyaot.tensor import NOT_KEPT, Tensor
+
+TRIES = 8  # how often a specialisation gets a new steady call
+
+
+def make_steady(
+    found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
+) -> None:
+    """Give a specialisation its steady call, from a call that the slow check passed. A few times
+    only: state that is another object at every call would have it made at every call."""
+    if found.steady_tries >= TRIES:
+        return
+    found.steady_tries += 1
+    text = guards(found, args, kwargs, bound)
+    if text is None:
+        return
+    lines, names = plain_call(found, text, bound) or ([], {})
+    if not lines:
+        given = ", ".join(f"x{i}" for i in range(len(bound[1])))
+        lines, names = (
+            [f"return again(sources, [{given}])"],
+            {
+                "sources": bound[0],
+                "again": found.again,
+            },
+        )
+    found.steady = text.function(lines, names)
+
+
+def guard_of(
+    found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
+) -> Callable[..., Any] | None:
+    """The guards of a steady call alone: True, or MISS."""
+    text = guards(found, args, kwargs, bound)
+    return None if text is None else text.function(["return True"], {})
+
+
+def guards(
+    found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
+) -> Text | None:
+    """The conditions under which all state is surely what it was; None where one of them has no
+    fast form."""
+    captured, (sources, given) = found.captured, bound
+    if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
+        return None
+    passed = {a.position for a in captured.arguments}
+    state = [i for i in found.guards if i not in passed]
+    held: list[tuple[Slot | None, Tensor]] = [(captured.slots.get(i), sources[i]) for i in state]
+    held += [(slot, sources[i]) for slot, i in captured.twins]
+    if any(slot is not None and slot.read() is not t for slot, t in held):
+        return None  # a NumPy array in reach
+    text = Text()
+    examples: list[Tensor] = []
+    if not (text.arguments("args", args, examples) and text.arguments("kwargs", kwargs, examples)):
+        return None
+    now = text.name(mode)
+    text.require(f"{now}.engine is {text.name(mode.default)}")
+    text.require(f"{now}.grad_enabled is {mode.grad_enabled}")
+    if not text.slots((*captured.reach.identities, *captured.reach.scalars)):
+        return None
+    owners = frozenset(owner_of(sources[i]._data) for i in state)
+    mutated = {i for i, _ in found.mutated}
+    written = [a.position in mutated for a in captured.arguments]
+    if not (text.tensors(held) and text.like(examples, written, owners)):
+        return None
+    for i in captured.none_grads:
+        text.require(f"{text.name(sources[i])}._grad is None")
+    return text
+
+
+def plain_call(
+    found: Specialization, text: Text, bound: Bound
+) -> tuple[list[str], dict[str, Any]] | None:
+    """Lines that make the call, and the objects that they name; None where it is not plain."""
+    captured, (sources, _) = found.captured, bound
+    special = captured.outside or captured.freed or captured.leaves
+    if special or captured.rebinds or captured.inner_grads or not captured.whole_step:
+        return None
+    if not all(_is_plain(r, sources) for r in captured.results):
+        return None
+    at = {a.position: i for i, a in enumerate(captured.arguments)}
+    arrays = found.peek(bound)
+    if not all(arrays[i].flags.writeable for i, _ in found.mutated) or any(
+        i in at for i, _ in found.mutated
+    ):
+        return None
+
+    def tensor(position: int) -> str:
+        return f"x{at[position]}" if position in at else text.name(sources[position])
+
+    lines: list[str] = []
+    seen = [(getattr(owner, name), arrays[i]) for i, (owner, name), _ in found.numbers]
+    given = {position: f"v{i}" for position, i in at.items()}
+    for k, (position, (owner, name), dtype) in enumerate(found.numbers):
+        n, given[position] = f"n{k}", f"n{k}[1]"
+        lines.append(f"n, {n} = {text.name(owner)}.{name}, seen[{k}]")
+        made_anew = f"(n, array(n, {text.name(dtype)}))"
+        lines.append(f"if n is not {n}[0]: {n} = seen[{k}] = {made_anew}")
+    for position, _ in found.mutated:
+        history, data = (text.name(x) for x in (sources[position]._history, arrays[position]))
+        lines.append(f"s = {history}.storage")
+        lines.append(f"if s is not None and s.handles: s.before_write({data})")
+    names = {"seen": seen, "array": np.array, "Tensor": Tensor, "NOT_KEPT": NOT_KEPT}
+    inline = getattr(found.executable, "lines", None)
+    inlined = inline and inline("step", arrays, given)
+    if inlined:
+        lines += inlined[0]
+        names |= inlined[1]
+    else:
+        names |= {"arrays": arrays, "run": found.executable.run}
+        lines.append("inputs = arrays.copy()")
+        lines += [f"inputs[{position}] = {x}" for position, x in given.items()]
+        lines.append('outputs = run("step", inputs)')
+    if captured.draws:
+        lines.append(f"{text.name(random.generator)}.draw += {captured.draws}")
+    made: dict[int, str] = {}
+    for index, result in enumerate(captured.results):
+        if result.kind == "output":
+            made[index] = f"r{result.index}"
+        else:
+            made[index] = tensor(result.index) if result.kind == "input" else f"x{result.index}"
+    for k in dict.fromkeys(r.index for r in captured.results if r.kind == "output"):
+        place = found.user_at[k]
+        lines.append(f"r{k} = Tensor({f'u{place}' if inlined else f'outputs[{place}]'})")
+    for r in captured.results:
+        if r.freed is not None:
+            lines.append(f"h = r{r.index}._history")
+            lines.append(f"h.edge, h.requires_grad = {text.name(freed(sources, r.freed))}, True")
+    for position, kept in captured.grads:
+        value = "None" if kept is None else "NOT_KEPT" if kept < 0 else made[kept]
+        lines.append(f"{tensor(position)}._grad = {value}")
+    returned = _tree(captured.tree, made, text)
+    if returned is None:
+        return None
+    lines.append(f"return {returned}")
+    return lines, names
+
+
+def _is_plain(result: Result, sources: Sequence[Any]) -> bool:
+    """Whether a result is an input or output itself. One whose graph was used up has the same
+    history at every call, if that leads to leaves alone."""
+    if result.views or result.leaf or result.edge is not None or result.kind == "result":
+        return False
+    if result.freed is None:
+        return True
+    ends = (sources[i] for i in result.freed)
+    return result.kind == "output" and all(t.is_leaf and t.requires_grad for t in ends)
+
+
+def _tree(tree: Any, made: dict[int, str], text: Text) -> str | None:
+    """An expression for the returned containers; None for one of another class."""
+    if isinstance(tree, Ref):
+        return made[tree.index]
+    if type(tree) in (tuple, list, dict):
+        values = tree.values() if type(tree) is dict else tree
+        inner = [_tree(x, made, text) for x in values]
+        if None in inner:
+            return None
+        if type(tree) is dict:
+            pairs = zip(tree, inner, strict=True)
+            return "{" + ", ".join(f"{text.key(k)}: {x}" for k, x in pairs) + "}"
+        items = "".join(f"{x}, " for x in inner)
+        return f"({items})" if type(tree) is tuple else f"[{items}]"
+    return None if isinstance(tree, (tuple, list, dict)) else text.name(tree)
