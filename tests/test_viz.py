@@ -266,9 +266,9 @@ def a_record(source: str, clock: str = "node") -> Record:
     ]
     found.saved = [Saved(3, "f32[4,2]", 32, "cheap-to-keep", 1e-6)]
     found.pareto = [
-        Point("save_all", 64, 96, 0, 0.0, True),
-        Point("less", 32, 80, 10, 1e-6, False),
-        Point("worse", 64, 100, 10, 1e-6, False),
+        Point("save_all", 64, 96, 0, 0.0, True, True),
+        Point("less", 32, 80, 10, 1e-6, False, True),
+        Point("worse", 64, 100, 10, 1e-6, False, True),
     ]
     return found
 

@@ -20,7 +20,7 @@ from tinyaot.memory import saved_bytes as saved_block
 from tinyaot.shapes import brief
 from tinyaot.text import parse, print_node, print_program
 
-FORMAT = 2  # of the JSON
+FORMAT = 3  # of the JSON
 UNATTACHED = (
     "this record is not attached to a compiled function; take it from `compiled.explain(...)` or "
     "`compiled.records`, in the process that compiled"
@@ -111,8 +111,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Point:
-    """One way to partition that was looked at. `planned_peak` is exact for the chosen one, and for
-    the others never too small: those that could not win are planned in their given order only."""
+    """One way to partition that was looked at. `is_exact`: the planned peak is that of a finished
+    plan; else it is never too small: what could not win is planned in its given order only."""
 
     name: str
     saved_bytes: int
@@ -120,6 +120,7 @@ class Point:
     extra_flops: int
     extra_seconds: float
     chosen: bool
+    is_exact: bool
 
 
 @dataclass
