@@ -204,8 +204,8 @@ TABLE = """
 - candidates = self.corners(slack * self.graph.step.seconds)
 + candidates = self.corners()
 @ passes/candidates.py between-corners-a-peak-not-looked-at: partition
-- if faster.keeps(limit) and faster.peak >= corners[at].peak:
-+ if faster.peak >= corners[at].peak:
+- able = (c for c in between if c.keeps(limit) and c.peak >= floor)
++ able = (c for c in between if c.peak >= floor)
 @ passes/splitgraph.py overwritten-input-read-again: partition
 - return {o.of for o in mutated if o.of is not None and o.value.id != o.of}
 + return set()

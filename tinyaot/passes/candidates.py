@@ -31,10 +31,10 @@ CORNERS = 12  # corners of the hull that are looked at
 BACKEND_CORNERS = 6  # where planning takes a lowering to the backend's code
 MARGIN = 1.1  # scheduling lowers a quick peak by less than this factor
 SMALL = 300  # nodes of a program that is scheduled at once
-BETWEEN = 4  # steps between two corners, each the exact best for its bytes
+BETWEEN = 3  # steps between two corners, each the exact best for its bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """A choice, with the program it gives and the figures of running that.
 
@@ -101,10 +101,14 @@ class Search:
     def __init__(self, graph: SplitGraph, peak_of: PeakOf | None = None) -> None:
         self.graph, self.peak_of = graph, peak_of
         self.frontier = Frontier(graph)
+        self.made: dict[frozenset[int], Candidate] = {}
         self.save_all = self.candidate("save_all", graph.save_all())
 
     def candidate(self, name: str, choice: Choice, gap: int = 0) -> Candidate:
-        return Candidate(name, self.graph, choice, gap, self.peak_of)
+        """That of a choice; one that was made before keeps its name."""
+        if choice.saved not in self.made:
+            self.made[choice.saved] = Candidate(name, self.graph, choice, gap, self.peak_of)
+        return self.made[choice.saved]
 
     def save(self, name: str, ids: Iterable[int]) -> Candidate:
         """The candidate of saving these storages."""
@@ -127,24 +131,18 @@ class Search:
         for at in able:
             cell = (frontier.corners[at][0] - low) * (count - 1) // max(high - low, 1)
             by_cell.setdefault(cell, at)
-        found = {self.save_all.choice.saved: self.save_all}
-        for at in by_cell.values():
-            choice = frontier.choice(at)
-            if choice.cost.seconds <= most_seconds:
-                found.setdefault(choice.saved, self.candidate("min_cut", choice))
-        return sorted(found.values(), key=lambda c: (c.seconds, -c.choice.bytes))
+        choices = (frontier.choice(at) for at in by_cell.values())
+        found = [self.candidate("min_cut", c) for c in choices if c.cost.seconds <= most_seconds]
+        unique = dict.fromkeys([self.save_all, *found])
+        return sorted(unique, key=lambda c: (c.seconds, -c.choice.bytes))
 
     def between(self, fast: Candidate, slow: Candidate) -> list[Candidate]:
         """The best choices for some numbers of saved bytes between two candidates'."""
-        found: dict[frozenset[int], Candidate] = {}
         low, high = slow.choice.bytes, fast.choice.bytes
-        for step in range(BETWEEN - 1, 0, -1):
-            best = least_price(self.frontier, low + (high - low) * step // BETWEEN)
-            if best and best.choice.saved not in (fast.choice.saved, slow.choice.saved):
-                found.setdefault(
-                    best.choice.saved, self.candidate("min_cut", best.choice, best.gap)
-                )
-        return list(found.values())
+        steps = (low + (high - low) * step // BETWEEN for step in range(BETWEEN - 1, 0, -1))
+        found = [least_price(self.frontier, most_bytes) for most_bytes in steps]
+        made = [self.candidate("min_cut", best.choice, best.gap) for best in found if best]
+        return [c for c in dict.fromkeys(made) if c not in (fast, slow)]
 
     # ---- what to take ----
 
@@ -170,8 +168,7 @@ class Search:
                 corners.append(self.candidate("min_cut", frontier.choice(at)))
                 break
         least = min((c for c in corners if c.seconds <= limit), key=lambda c: c.choice.bytes)
-        found = {c.choice.saved: c for c in (fastest, least, self.save_all)}
-        return Found(found[least.choice.saved], list(found.values()), "fewest-bytes")
+        return Found(least, list(dict.fromkeys([self.save_all, fastest, least])), "fewest-bytes")
 
     def within(self, budget: int | float) -> Found:
         """The fastest whose planned peak keeps the budget. Raises BudgetError if none does."""
@@ -186,13 +183,19 @@ class Search:
                 f"memory_budget={budget}: no plan found keeps it; the least planned peak found is "
                 f"{least} bytes (saving everything takes {self.save_all.peak})"
             )
-        between = self.between(corners[at - 1], corners[at]) if at else []
-        candidates = sorted([*corners, *between], key=lambda c: c.seconds)
-        for faster in between:
-            # None with less than the corner's peak: with a smaller budget it would be missed.
-            if faster.keeps(limit) and faster.peak >= corners[at].peak:
-                return Found(faster, candidates, "budget")
-        return Found(corners[at], candidates, "budget")
+        looked: list[Candidate] = []
+        chosen = corners[at]
+        for i in range(max(at - 1, 1), at + 1):
+            between = self.between(corners[i - 1], corners[i])
+            looked += between
+            # Only what a smaller budget would find, too: above the peak of one of the next two.
+            floor = min(c.quick_peak for c in corners[i : i + 2])
+            able = (c for c in between if c.keeps(limit) and c.peak >= floor)
+            chosen = next(able, chosen)
+            if chosen is not corners[at]:
+                break
+        candidates = sorted(dict.fromkeys([*corners, *looked]), key=lambda c: c.seconds)
+        return Found(chosen, candidates, "budget")
 
     def preset(self, chosen: Candidate, budget: int | float | None) -> Found:
         """A choice made otherwise, beside the best with as many bytes. Raises BudgetError if it
@@ -202,13 +205,10 @@ class Search:
                 f"memory_budget={budget}: the partition {chosen.name!r} takes {chosen.peak} bytes; "
                 f"partition='min_cut' looks for one that keeps a budget"
             )
-        others = [self.save_all, self.save("recompute_all", ())]
         best = least_price(self.frontier, chosen.choice.bytes)
-        if best:
-            others.append(self.candidate("min_cut", best.choice, best.gap))
-        found = {c.choice.saved: c for c in others}
-        found[chosen.choice.saved] = chosen
-        return Found(chosen, list(found.values()), "strategy")
+        others = [self.candidate("min_cut", best.choice, best.gap)] if best else []
+        looked = dict.fromkeys([self.save_all, self.save("recompute_all", ()), chosen, *others])
+        return Found(chosen, list(looked), "strategy")
 
 
 def least_of(candidates: list[Candidate]) -> Candidate:
