@@ -8,19 +8,23 @@ import numpy as np
 import pytest
 
 import tinyaot as ta
+from tests.bench.chain import chain as chain_of_the_lesson
 from tests.random_programs import random_arrays, random_program
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
-from tinyaot.cost import NUMPY_RATES
+from tinyaot.capture import capture
+from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import BudgetError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Input, Output, Program, Value
 from tinyaot.memory import planned_peak
 from tinyaot.ops.core import TABLE, using
-from tinyaot.passes import differentiate, partition, plan, schedule
+from tinyaot.passes import differentiate, functionalize, partition, plan, schedule, simplify
+from tinyaot.passes.exact import least_price
+from tinyaot.passes.frontier import Frontier
 from tinyaot.passes.splitgraph import SplitGraph
-from tinyaot.record import Decision
-from tinyaot.shapes import TensorType, float32, int64, uint32
+from tinyaot.record import Decision, Split
+from tinyaot.shapes import TensorType, bool_, float32, int64, uint32
 from tinyaot.verify import verify
 
 # ---- values and stages --------------------------------------------------------------------------
@@ -312,3 +316,123 @@ def test_every_value_has_its_decision() -> None:
             assert d.numbers["bytes"] > 0 and d.numbers["seconds"] > 0
         if d.kind == "recompute":
             assert d.numbers["flip_bytes"] > 0 and d.numbers["flip_seconds"] <= 0
+
+
+# ---- the record ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", ["time", "flops"])
+@pytest.mark.parametrize("budget", [None, 0.0, 0.4])
+def test_the_network_and_its_cut(cost: str, budget: float | None) -> None:
+    """What the cut edges may carry is the objective, and no path leaves the source uncut."""
+    program, log = deep(), list[Decision]()
+    partition(program, memory_budget=budget, cost=cost, log=log)  # type: ignore[arg-type]
+    (summary,) = (d for d in log if d.kind == "partition")
+    (network,) = (d for d in log if d.kind == "network")
+    rows = {row["id"]: row for row in network.alternatives}
+    saved = {d.subject for d in log if d.kind == "save"}
+    assert {v for v, row in rows.items() if row["cut"] == "keep"} == saved
+    again = sum(row["again"] for row in rows.values() if row["cut"] == "again")
+    unit = 1e-12 if cost == "time" else 1
+    assert again * unit == pytest.approx(summary.numbers[f"extra_{NAMES[cost]}"], abs=1e-9)
+    kept = sum(row["keep"] for row in rows.values() if row["cut"] == "keep")
+    assert kept == pytest.approx(network.numbers["byte_price"] * summary.numbers["saved_bytes"])
+    assert summary.numbers[f"gap_{NAMES[cost]}"] == 0
+    for row in rows.values():
+        if row["read"]:
+            assert row["cut"] != "neither"
+        for user in row["users"]:  # at hand where it is needed
+            assert rows[user]["cut"] != "again" or row["cut"] != "neither"
+    assert str(Split(**rows[min(saved)])).startswith("source -") and "sink" in str(
+        Split(**next(row for row in rows.values() if row["read"]))
+    )
+
+
+NAMES = {"time": "seconds", "flops": "flops"}
+
+
+def test_one_table_of_all_ways() -> None:
+    program = deep()
+    tanhs = [n.result.id for n in program.nodes if n.op == "sigmoid"]
+    for strategy in ("save_all", "recompute_all", "min_cut", lambda p: tanhs):
+        log: list[Decision] = []
+        partition(program, strategy=strategy, log=log)  # type: ignore[arg-type]
+        (summary,) = (d for d in log if d.kind == "partition")
+        names = [p["name"] for p in summary.alternatives]
+        assert {"save_all", "recompute_all"} <= {*names}
+        assert ("min_cut" in names) >= (strategy not in ("save_all", "recompute_all"))
+        assert ("function" in names) == callable(strategy)
+        (chosen,) = (p for p in summary.alternatives if p["chosen"])
+        assert chosen["is_exact"] and chosen["planned_peak"] == summary.numbers["planned_peak"]
+        assert summary.numbers["gap_seconds"] >= 0
+        best = [p for p in summary.alternatives if p["name"] == "min_cut"]
+        if callable(strategy):  # the best with as many bytes is beside it, and no dearer
+            assert min(p["extra_seconds"] for p in best) <= chosen["extra_seconds"]
+            spare = chosen["extra_seconds"] - min(p["extra_seconds"] for p in best)
+            assert summary.numbers["gap_seconds"] == pytest.approx(spare, abs=1e-11)
+
+
+def test_a_preset_must_keep_a_budget_of_bytes() -> None:
+    program = deep()
+    most = peak(partition(program, strategy="save_all"))
+    with pytest.raises(BudgetError, match=f"'save_all' takes {most} bytes"):
+        partition(program, strategy="save_all", memory_budget=most - 1)
+
+
+# ---- known shapes -------------------------------------------------------------------------------
+
+
+FUSED = Rates(100e9, 1.0, math.inf, 0.0, "a test: fused code", saved=1e-10, inline=0.9e-9)
+
+
+def test_the_chain_of_the_lesson() -> None:
+    """x -> matmul -> gelu -> dropout -> matmul -> norm -> loss: the matmul outputs are saved, and
+    gelu and dropout computed again."""
+    step, batch = chain_of_the_lesson()
+    program = differentiate(functionalize(capture(step, batch, {}).program), joint=False)
+    program = simplify(program)
+    lines = {i: n.loc.source.strip() for i, n in program.producers.items() if n.loc is not None}
+    for options in ({"rates": FUSED}, {"cost": "flops"}):
+        graph = SplitGraph(program, options.get("cost", "time"), options.get("rates", NUMPY_RATES))  # type: ignore[arg-type]
+        frontier = Frontier(graph)
+        products = [i for i in graph.nodes if program.producers[i].op == "dot"]
+        able = [frontier.choice(at) for at in range(len(frontier.corners))]
+        choice = next(c for c in able if not any(p in c.recomputed for p in products))
+        saved = {lines[i] for i in choice.saved}
+        made_again = {lines[i] for i in (*choice.recomputed, *graph.behind)}
+        assert {"product = up(x)"} <= saved
+        assert {"active = F.gelu(product)", "dropped = F.dropout(active, 0.1)"} <= made_again
+        assert not any("gelu" in line for line in saved)
+        types = {program.values[i].type.dtype for i in choice.saved if "dropout" in lines[i]}
+        assert types <= {bool_}  # at most the mask, a byte an element
+
+
+def test_long_attention_keeps_no_square() -> None:
+    """At T = 1024: below T x T x 4 bytes a head nothing of T x T is saved, and the default says
+    what each square costs both ways."""
+    length, heads, width = 1024, 2, 8
+
+    def attend(q: ta.Tensor, k: ta.Tensor, v: ta.Tensor) -> ta.Tensor:
+        return ta.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    given = [ta.randn(1, heads, length, width, requires_grad=True) for _ in range(3)]
+    captured = capture(attend, tuple(given), {})
+    program = simplify(differentiate(functionalize(captured.program)))
+    square = heads * length * length
+    frontier = Frontier(SplitGraph(program, "time", NUMPY_RATES))
+    least = frontier.corners[0][0]
+    for budget in (least, least + 4 * length, square // 2, square, 4 * square - 1):
+        best = least_price(frontier, budget)
+        assert best is not None and best.gap == 0
+        sizes = [program.values[i].type.size for i in best.choice.saved]
+        if budget < square:  # bytes: less than one of them as bool
+            assert max(sizes, default=0) < square
+        wide = [i for i in best.choice.saved if program.values[i].type.nbytes >= 4 * square]
+        assert not wide
+    log: list[Decision] = []
+    partition(program, log=log)
+    told = [d for d in log if d.kind in ("save", "recompute") and d.numbers["bytes"] >= 4 * square]
+    assert told
+    for d in told:
+        price = d.numbers["seconds"] if d.kind == "save" else d.numbers["flip_bytes"]
+        assert price > 0 and d.reason

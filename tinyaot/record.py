@@ -71,12 +71,16 @@ class Saved:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A forward value computed again in the backward, by nodes of origin `recompute-of` it."""
+    """A forward value computed again in the backward, by nodes of origin `recompute-of` it.
+    Saving it would take `bytes_to_save`, and spare `seconds_to_save`, what is computed again for it
+    alone included."""
 
     id: int
     flops: int
     seconds: float
     reason: str
+    bytes_to_save: int
+    seconds_to_save: float
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,42 @@ class Point:
     is_exact: bool
 
 
+@dataclass(frozen=True)
+class Split:
+    """A storage in partition's flow network: edges source -> in -> out -> sink or users.
+
+    again: capacity of source -> in, the price of computing it again (None: that cannot be). keep:
+    capacity of in -> out, the price of its bytes (None: they may not be kept). users: the storages
+    computed from it, reached over edges without end. read: by the backward, so the sink is reached
+    like them. cut: which of the two edges is, "again", "keep" or "neither". Prices are in
+    picoseconds, or in FLOPs where they are what counts.
+    """
+
+    id: int
+    again: int | None
+    keep: float | None
+    users: tuple[int, ...]
+    read: bool
+    cut: str
+
+    def __str__(self) -> str:
+        again, keep = ("inf" if x is None else f"{x:.4g}" for x in (self.again, self.keep))
+        if self.cut == "again":
+            again = f"|{again}|"
+        elif self.cut == "keep":
+            keep = f"|{keep}|"
+        to = [*(f"%{u}" for u in self.users), *(["sink"] if self.read else [])]
+        return f"source -{again}-> %{self.id} in -{keep}-> %{self.id} out -inf-> {', '.join(to)}"
+
+
 @dataclass
 class Record:
     """The account of one compilation.
 
     memory: bytes beyond parameters, optimizer state and batch: planned_peak, lower_bound,
     saved_bytes, save_all_bytes, arena, scratch, outputs; measured_peak and eager_peak are None
-    until `measure` is called. flops: of forward, backward, recompute and update. times: seconds of
+    until `measure` is called. network: the flow network whose cut decided what is saved; its lines
+    print. flops: of forward, backward, recompute and update. times: seconds of
     a call, `eager` and `compiled`; empty until `time` is called. clock: what the positions of
     buffers count, "node" or "kernel".
     """
@@ -143,6 +176,7 @@ class Record:
     kernels: list[Kernel] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     pareto: list[Point] = field(default_factory=list)
+    network: list[Split] = field(default_factory=list)
     memory: dict[str, int | None] = field(default_factory=dict)
     flops: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -161,7 +195,8 @@ class Record:
         cls, name: str, backend: str, stages: Sequence[Stage], decisions: Sequence[Decision]
     ) -> Record:
         """The record of a compilation whose last stage has a memory plan."""
-        record = cls(name, backend, list(stages), list(decisions))
+        record = cls(name, backend, list(stages))
+        record.decisions = [d for d in decisions if d.kind != "network"]
         program = stages[-1].program
         types = {id_: str(v.type) for stage in stages for id_, v in stage.program.values.items()}
         record.flops = flops_by_phase(program)
@@ -172,9 +207,12 @@ class Record:
                 record.saved.append(Saved(d.subject, types[d.subject], nbytes, d.reason, seconds))
             elif d.kind == "recompute" and d.subject is not None:
                 flops, seconds = int(d.numbers["flops"]), float(d.numbers["seconds"])
-                record.recomputed.append(Recomputed(d.subject, flops, seconds, d.reason))
+                flip = int(d.numbers["flip_bytes"]), -float(d.numbers["flip_seconds"])
+                record.recomputed.append(Recomputed(d.subject, flops, seconds, d.reason, *flip))
             elif d.kind == "partition":
                 record.pareto = [Point(**point) for point in d.alternatives]
+            elif d.kind == "network":
+                record.network = [Split(**row) for row in d.alternatives]
         record.memory = _memory(program, record)
         record.seconds = {stage.name: stage.seconds for stage in stages}
         return record
@@ -320,6 +358,7 @@ _ROWS: dict[str, Callable[..., Any]] = {
     "kernels": Kernel,
     "buffers": Buffer,
     "pareto": Point,
+    "network": Split,
 }
 
 

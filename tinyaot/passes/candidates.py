@@ -103,6 +103,7 @@ class Search:
         self.frontier = Frontier(graph)
         self.made: dict[frozenset[int], Candidate] = {}
         self.save_all = self.candidate("save_all", graph.save_all())
+        self.recompute_all = self.candidate("recompute_all", graph.recompute_all())
 
     def candidate(self, name: str, choice: Choice, gap: int = 0) -> Candidate:
         """That of a choice; one that was made before keeps its name."""
@@ -150,7 +151,8 @@ class Search:
         """The least planned peak among those whose predicted step is within `slack` of the
         fastest."""
         candidates = self.corners(slack * self.graph.step.seconds)
-        return Found(least_of(candidates), candidates, "least-peak")
+        looked = dict.fromkeys([*candidates, self.recompute_all])
+        return Found(least_of(candidates), list(looked), "least-peak")
 
     def fewest_bytes(self, slack: float) -> Found:
         """Where fusion decides what has memory at all, no plan of single nodes tells the peak: the
@@ -207,7 +209,7 @@ class Search:
             )
         best = least_price(self.frontier, chosen.choice.bytes)
         others = [self.candidate("min_cut", best.choice, best.gap)] if best else []
-        looked = dict.fromkeys([self.save_all, self.save("recompute_all", ()), chosen, *others])
+        looked = dict.fromkeys([self.save_all, self.recompute_all, chosen, *others])
         return Found(chosen, list(looked), "strategy")
 
 

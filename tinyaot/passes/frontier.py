@@ -23,6 +23,7 @@ the sum of hulls, their edges sorted by slope.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -255,6 +256,15 @@ class Frontier:
         before = self.edges[corner - 1] if corner else (1, 2 * self._price + 1)
         after = self.edges[corner] if corner < len(self.edges) else (2 * self._bytes + 1, 1)
         return [before, after]
+
+    def byte_price(self, nbytes: int) -> Fraction:
+        """What a saved byte costs where a choice that saves so many is the best, or next to it."""
+        at = bisect_left(self.corners, nbytes, key=lambda corner: corner[0])
+        if at < len(self.corners) and self.corners[at][0] == nbytes:
+            more, less = map(sum, zip(*self._edges_at(at)))
+            return Fraction(less, more)
+        more, less = self._edges_at(at)[0]
+        return Fraction(less, more)
 
     @cached_property
     def _price(self) -> int:

@@ -64,6 +64,7 @@ def partition(
     found = _choose(search, strategy, memory_budget, time_slack)
     if log is not None:
         log.append(_summary(search, found, strategy, memory_budget))
+        log.append(_network(search, found.chosen.choice))
         log += explain(search.graph, found.chosen.choice, found.reason)
     return found.chosen.program
 
@@ -107,7 +108,7 @@ def _choose(search: Search, strategy: Strategy, budget: int | float | None, slac
     if strategy == "save_all":
         return search.preset(search.save_all, budget)
     if strategy == "recompute_all":
-        return search.preset(search.save("recompute_all", ()), budget)
+        return search.preset(search.recompute_all, budget)
     if budget is not None:
         return search.within(budget)
     return search.fewest_bytes(slack) if graph.rates.saved else search.least_peak(slack)
@@ -163,6 +164,30 @@ def _summary(
     )
     name = strategy if isinstance(strategy, str) else "function"
     return Decision("partition", None, name, found.reason, numbers, alternatives)
+
+
+def _network(search: Search, choice: Choice) -> Decision:
+    """The flow network as plain data, with its capacities, at the price of a byte for which the
+    choice is the best cut or next to one; and how it cuts each storage."""
+    graph = search.graph
+    byte_price = float(search.frontier.byte_price(choice.bytes))
+    rows = tuple(
+        {
+            "id": id_,
+            "again": None if graph.price[id_] == math.inf else int(graph.price[id_]),
+            "keep": None if id_ in graph.never_saved else byte_price * graph.size[id_],
+            "users": tuple(graph.users[id_]),
+            "read": id_ in graph.read,
+            "cut": "keep"
+            if id_ in choice.saved
+            else "again"
+            if id_ in choice.recomputed
+            else "neither",
+        }
+        for id_ in graph.nodes
+    )
+    unit = "picoseconds" if graph.objective == "time" else "FLOPs"
+    return Decision("network", None, unit, "minimum-cut", {"byte_price": byte_price}, rows)
 
 
 def explain(graph: SplitGraph, choice: Choice, reason: str) -> list[Decision]:
