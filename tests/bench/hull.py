@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from tinyaot.cost import FREE
 from tinyaot.passes.frontier import Frontier
+from tinyaot.passes.splitgraph import Choice
 
-SHARES = (1.0, 0.9, 0.5, 0.2, 0.0)
+SHARES = (1.0, 0.9, 0.5, 0.2)
 
 
 @dataclass
@@ -36,6 +38,21 @@ class Graph:
         for user, needs in self.needs.items():
             for need in needs:
                 self.users[need].append(user)
+
+    def choice(self, saved: Iterable[int]) -> Choice:
+        """As `SplitGraph.choice`: those that nobody would read are left out."""
+        allowed, kept, again = set(saved), set[int](), dict[int, None]()
+        stack = list(self.read)
+        while stack:
+            v = stack.pop()
+            if v in allowed:
+                kept.add(v)
+            elif v not in again:
+                again[v] = None
+                stack += self.needs[v]
+        flops = sum(self.price[v] for v in again)
+        nbytes = sum(self.size[v] for v in kept)
+        return Choice(frozenset(kept), tuple(again), nbytes, FREE, flops)
 
 
 def chain(length: int = 5000) -> dict[int, list[int]]:

@@ -23,6 +23,7 @@ from tinyaot.passes.mincut import INFINITY
 from tinyaot.passes.splitgraph import Choice
 
 LABELS = 2000  # kept at a time; beyond, those with the heaviest completions are given up
+LABEL_STORAGES = 200_000  # and times the storages of a component
 Saved = tuple[Any, ...]  # nested tuples of storages: quick to join
 
 
@@ -113,8 +114,8 @@ class _Knapsack:
         weight = self.weight + self.given_up
         return -((self.per_byte * self.most_bytes - weight) // self.per_price)
 
-    def _keep(self, labels: Iterable[Label]) -> list[Label]:
-        """Those that may become the best, by bytes."""
+    def _keep(self, labels: Iterable[Label], storages: int = 1) -> list[Label]:
+        """Those that may become the best, by bytes; fewer where there are many storages."""
         room, most = self.room, self.most_bytes
         able = [x for x in labels if x.excess <= room and x.bytes <= most]
         able.sort(key=lambda x: (x.bytes, x.price))
@@ -125,11 +126,12 @@ class _Knapsack:
             if price is None or label.price < price:
                 cheapest[label.wants] = label.price
                 kept.append(label)
-        if len(kept) > LABELS:
+        limit = min(LABELS, LABEL_STORAGES // storages)
+        if len(kept) > limit:
             by_excess = sorted(kept, key=lambda x: x.excess)
-            least = by_excess[LABELS].excess
+            least = by_excess[limit].excess
             self.given_up = least if self.given_up is None else min(self.given_up, least)
-            chosen = {id(x) for x in by_excess[:LABELS]}
+            chosen = {id(x) for x in by_excess[:limit]}
             kept = [x for x in kept if id(x) in chosen]
         return kept
 
@@ -158,7 +160,7 @@ class _Knapsack:
                     made.append(Label(x.bytes, total, excess + more, x.saved, wants.union(needs)))
             for n in needs:
                 arrived[n] = arrived.get(n, 0) + flow_to.get((n, v), 0)
-            labels = self._keep(made)
+            labels = self._keep(made, len(component.nodes))
         return labels
 
 

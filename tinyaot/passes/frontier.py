@@ -36,6 +36,7 @@ from tinyaot.passes.splitgraph import Choice, SplitGraph
 Corner = tuple[int, int]  # bytes, price
 Edge = tuple[int, int]  # more bytes, less price: from one corner to the next
 CUTS = 64  # minimum cuts for the hull of one component
+CUT_STORAGES = 20_000  # and storages in all of them: a component of thousands gets a coarser hull
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ class Component:
         all_price = sum(int(p) for v in self.nodes if (p := self.graph.price[v]) != INFINITY)
         first, last = self.cut(1, all_price + 1), self.cut(all_bytes + 1, 1)
         corners = [(first.bytes, first.price), (last.bytes, last.price)]
-        todo, cuts = [(corners[0], corners[1])], CUTS
+        todo = [(corners[0], corners[1])]
+        cuts = min(CUTS, CUT_STORAGES // len(self.core))
         while todo and cuts:
             # The widest stretch first, so that a small number of cuts shows the whole curve.
             todo.sort(key=lambda s: (s[1][0] - s[0][0]) * (s[0][1] - s[1][1]))
