@@ -11,6 +11,8 @@ os.environ.setdefault("TINYAOT_BACKEND", "numpy")
 import pytest
 
 from tests import agree
+from tinyaot.backends import numpy as numpy_backend
+from tinyaot.cost import NUMPY_RATES
 
 
 @pytest.fixture(params=agree.BACKENDS)
@@ -19,3 +21,9 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     before, agree.chosen = agree.chosen, request.param
     yield request.param
     agree.chosen = before
+
+
+@pytest.fixture(autouse=True)
+def fixed_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions by the constants, and not by what this machine was measured to be."""
+    monkeypatch.setattr(numpy_backend, "rates", lambda: NUMPY_RATES)

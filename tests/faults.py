@@ -194,18 +194,36 @@ TABLE = """
 - if waits and not waits.isdisjoint(self._reached_from(update)):
 + if update in waits:
 
-@ passes/partition.py budget-of-saved-bytes: partition
-- return self.as_given <= budget or self.peak <= budget
-+ return self.choice.bytes <= budget
-@ passes/partition.py slack-ignored: partition
-- if c.choice.saved != save_all.choice.saved and c.choice.cost.seconds <= limit
-+ if c.choice.saved != save_all.choice.saved
+@ passes/partition.py budget-not-asked-for: partition
+- return search.within(budget)
++ return search.least_peak(slack)
+@ passes/candidates.py budget-of-saved-bytes: partition
+- if c.keeps(limit)), None)
++ if c.choice.bytes <= limit), None)
+@ passes/candidates.py slack-ignored: partition
+- candidates = self.corners(slack * self.graph.step.seconds)
++ candidates = self.corners()
+@ passes/candidates.py between-corners-a-peak-not-looked-at: partition
+- able = (c for c in between if c.keeps(limit) and c.peak >= floor)
++ able = (c for c in between if c.peak >= floor)
 @ passes/splitgraph.py overwritten-input-read-again: partition
 - return {o.of for o in mutated if o.of is not None and o.value.id != o.of}
 + return set()
-@ passes/splitgraph.py needs-from-the-wrong-side: partition
-- network.add_edge(index[need] + 1, at, INFINITY)
-+ network.add_edge(index[need], at, INFINITY)
+@ passes/frontier.py needs-from-the-wrong-side: frontier
+- edge = self.network.add_edge(self.ends[need][1], v_in, INFINITY)
++ edge = self.network.add_edge(self.ends[need][0], v_in, INFINITY)
+@ passes/frontier.py tree-forgets-its-own-price: frontier
+- b1, p1 = sum(h[2] for h in behind), sum(h[3] for h in behind) + int(price)
++ b1, p1 = sum(h[2] for h in behind), sum(h[3] for h in behind)
+@ passes/frontier.py folded-although-another-wants-it: frontier
+- if v not in graph.read and len(graph.users[v]) == 1 and folded.issuperset(wanted):
++ if v not in graph.read and folded.issuperset(wanted):
+@ passes/exact.py labels-of-different-wants-compared: frontier
+- price = cheapest.get(label.wants)
++ price = min(cheapest.values(), default=None)
+@ passes/exact.py what-was-given-up-forgotten: frontier
+- if self.given_up is None or self.given_up > self.room:
++ if True:
 @ passes/rematerialize.py clone-of-a-clone-reads-the-original: partition
 - inputs=tuple(self.new.get(v.id, v) for v in node.inputs),
 + inputs=node.inputs,

@@ -320,6 +320,7 @@ def test_stages(invoke: Invoke, tmp_path: Path, user_file: Path, program: str) -
     assert names[0] == "00-trace.dot" and "04-partition.dot" in names and "08-plan.dot" in names
     page = (tmp_path / "out" / "index.html").read_text()
     assert all(name in page for name in names) and "program " in page
+    assert ("network.dot" in names) == ("-inf-&gt; " in page)  # the flow network, drawn and printed
     source = "programs.py" if program != "mlp" else "mlp.py"
     assert source in (tmp_path / "out" / "04-partition.dot").read_text()  # the user's lines
 

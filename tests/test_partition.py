@@ -1,189 +1,31 @@
-"""The partitioner against brute force, and what it may never do."""
+"""The partitioner: what it may never do, and what it decides (see `test_frontier` for how well)."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import tinyaot as ta
+from tests.bench.chain import chain as chain_of_the_lesson
 from tests.random_programs import random_arrays, random_program
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
-from tinyaot.cost import NUMPY_RATES, node_cost
+from tinyaot.capture import capture
+from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import BudgetError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Input, Output, Program, Value
 from tinyaot.memory import planned_peak
 from tinyaot.ops.core import TABLE, using
-from tinyaot.passes import differentiate, partition, plan, schedule
+from tinyaot.passes import differentiate, functionalize, partition, plan, schedule, simplify
+from tinyaot.passes.exact import least_price
+from tinyaot.passes.frontier import Frontier
 from tinyaot.passes.splitgraph import SplitGraph
-from tinyaot.record import Decision
-from tinyaot.shapes import TensorType, float32, int64, uint32
+from tinyaot.record import Decision, Split
+from tinyaot.shapes import TensorType, bool_, float32, int64, uint32
 from tinyaot.verify import verify
-
-# ---- an independent oracle ----------------------------------------------------------------------
-
-
-@dataclass
-class Case:
-    """A random forward, and which of its values the backward reads."""
-
-    program: Program
-    values: list[int]  # storages that may be saved
-    needs: dict[int, set[int]]
-    read: set[int]
-    bytes: dict[int, int]
-    seconds: dict[int, float]
-
-
-def random_case(seed: int) -> Case:
-    """Maps and views of one input, at most 12 nodes; the backward reads a few of them."""
-    rng = random.Random(seed)
-    builder = Builder(1)
-    x = Value(0, TensorType(float32, (4, 6)))
-    pool = [Sym(x)]
-    base = {0: 0}
-    with using(builder):
-        builder.phase = "forward"
-        for _ in range(rng.randint(3, 12)):
-            a, b = rng.choice(pool), rng.choice(pool)
-            kind = rng.choice(("exp", "sin", "mul", "mul", "wide", "sum", "view"))
-            if kind == "view":
-                made = ops.permute(a, perm=tuple(reversed(range(a.ndim))))
-            elif kind == "wide":
-                made = ops.mul(a, ops.full(value=1.5, shape=(3, *a.shape), dtype=float32))
-                made = ops.reshape(made, shape=(3 * a.shape[0], *a.shape[1:]))
-            elif kind == "sum":
-                made = ops.sum(a, axes=(0,))
-            elif kind == "mul" and a.shape == b.shape:
-                made = ops.mul(a, b)
-            else:
-                made = (ops.exp, ops.sin)[rng.random() < 0.5](a)
-            if made.value.type.nbytes < 10_000:
-                pool.append(made)
-        loss = ops.sum(ops.reshape(pool[-1], shape=(-1,)), axes=(0,))
-        builder.phase = "backward"
-        seed_value = ops.full(value=1.0, shape=(1,), dtype=float32)
-        total = ops.mul(loss, seed_value)
-        for read in rng.sample(pool, min(len(pool), rng.randint(1, 5))):
-            flat = ops.reshape(ops.mul(read, 2.0), shape=(-1,))
-            total = ops.add(total, ops.sum(flat, axes=(0,)))
-        builder.phase = "update"
-        new = ops.sub(Sym(x), ops.reshape(total, shape=(1, 1)))
-    program = Program(
-        "case",
-        "simplify",
-        (Input(x, "state", "x"),),
-        tuple(builder.nodes),
-        (Output(loss.value), Output(new.value, "mutated", 0)),
-        builder.next_id,
-    )
-    needs: dict[int, set[int]] = {}
-    read: set[int] = set()
-    bytes_: dict[int, int] = {}
-    seconds: dict[int, float] = {}
-    free = {0, loss.value.id}
-    constant = set()
-    for node in program.nodes:
-        out, sources = node.results[0], [base[v.id] for v in node.inputs]
-        is_view = TABLE[node.op].kind == "view"
-        base[out.id] = sources[0] if is_view else out.id
-        if node.op == "full":
-            constant.add(out.id)
-        wanted = {s for s in sources if s not in free and s not in constant}
-        if node.phase != "forward":
-            read |= {s for s in wanted if s in needs}
-        elif not is_view and node.op != "full" and out.id not in free:
-            needs[out.id] = wanted
-            bytes_[out.id], seconds[out.id] = out.type.nbytes, node_cost(node).seconds
-    # What only the backward uses runs once in any case.
-    live = {base[loss.value.id]}
-    for node in reversed(program.nodes):
-        if node.phase == "forward" and base[node.results[0].id] in live:
-            live |= {base[v.id] for v in node.inputs}
-    seconds = {v: s if v in live else 0.0 for v, s in seconds.items()}
-    return Case(program, list(needs), needs, read, bytes_, seconds)
-
-
-def all_choices(case: Case) -> Iterator[tuple[int, float]]:
-    """(bytes, seconds) of every set of saved storages."""
-    for count in range(len(case.values) + 1):
-        for saved in itertools.combinations(case.values, count):
-            yield evaluate(case, set(saved))
-
-
-def evaluate(case: Case, saved: set[int]) -> tuple[int, float]:
-    again: set[int] = set()
-    stack = list(case.read - saved)
-    while stack:
-        value = stack.pop()
-        if value not in again:
-            again.add(value)
-            stack += case.needs[value] - saved
-    return sum(case.bytes[v] for v in saved), sum(case.seconds[v] for v in again)
-
-
-@pytest.mark.parametrize("block", range(10))
-def test_cuts_and_hull_are_optimal(block: int) -> None:
-    """250 random graphs, all saved sets of each."""
-    for seed in range(25 * block, 25 * block + 25):
-        case = random_case(seed)
-        graph = SplitGraph(case.program, "time", NUMPY_RATES)
-        points = list(all_choices(case))
-        most = max(s for _, s in points) or 1.0
-        total = sum(case.bytes.values()) or 1
-        for factor in (1e-3, 0.03, 0.3, 1.0, 3.0, 30.0, 1e3):
-            price = factor * most / total
-            best = min(s + price * b for b, s in points)
-            choice = graph.cut(price)
-            assert (choice.bytes, pytest.approx(choice.price)) == evaluate(case, set(choice.saved))
-            assert choice.price + price * choice.bytes == pytest.approx(best, rel=1e-6)
-        corners = [(c.bytes, c.price) for c in graph.hull(cuts=100)]
-        for corner in lower_hull(points):
-            assert any(
-                b <= corner[0] and s == pytest.approx(corner[1], rel=1e-5, abs=1e-12)
-                for b, s in corners
-            ), (seed, corner, corners)
-
-
-def lower_hull(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Corners of the convex hull that are best for some price (Andrew's monotone chain)."""
-    hull: list[tuple[int, float]] = []
-    for b, s in sorted(set(points)):
-        if hull and hull[-1][1] <= s:
-            continue
-        while len(hull) > 1:
-            (b0, s0), (b1, s1) = hull[-2:]
-            # strictly below the line, beyond rounding
-            if (s1 - s0) * (b - b0) < (s - s0) * (b1 - b0) * (1 + 1e-9) - 1e-18:
-                break
-            hull.pop()
-        hull.append((b, s))
-    return hull
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_what_a_flip_costs(seed: int) -> None:
-    graph = SplitGraph(random_case(seed).program, "time", NUMPY_RATES)
-    total = sum(graph.size.values()) or 1
-    choice = graph.cut(graph.total_price / total)
-    for id_ in choice.saved:
-        flipped = graph.choice(choice.saved - {id_})
-        added = flipped.cost.seconds - choice.cost.seconds
-        kept_on = flipped.saved == choice.saved - {id_}  # flipping may make others useless
-        if kept_on:
-            assert graph.cost_of_recomputing(choice, id_).seconds == pytest.approx(added)
-    for id_ in choice.recomputed:
-        flipped = graph.choice(choice.saved | {id_})
-        gone = choice.cost.seconds - flipped.cost.seconds
-        assert graph.cost_of_saving(choice, id_).seconds == pytest.approx(gone, abs=1e-15)
-
 
 # ---- values and stages --------------------------------------------------------------------------
 
@@ -474,3 +316,123 @@ def test_every_value_has_its_decision() -> None:
             assert d.numbers["bytes"] > 0 and d.numbers["seconds"] > 0
         if d.kind == "recompute":
             assert d.numbers["flip_bytes"] > 0 and d.numbers["flip_seconds"] <= 0
+
+
+# ---- the record ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", ["time", "flops"])
+@pytest.mark.parametrize("budget", [None, 0.0, 0.4])
+def test_the_network_and_its_cut(cost: str, budget: float | None) -> None:
+    """What the cut edges may carry is the objective, and no path leaves the source uncut."""
+    program, log = deep(), list[Decision]()
+    partition(program, memory_budget=budget, cost=cost, log=log)  # type: ignore[arg-type]
+    (summary,) = (d for d in log if d.kind == "partition")
+    (network,) = (d for d in log if d.kind == "network")
+    rows = {row["id"]: row for row in network.alternatives}
+    saved = {d.subject for d in log if d.kind == "save"}
+    assert {v for v, row in rows.items() if row["cut"] == "keep"} == saved
+    again = sum(row["again"] for row in rows.values() if row["cut"] == "again")
+    unit = 1e-12 if cost == "time" else 1
+    assert again * unit == pytest.approx(summary.numbers[f"extra_{NAMES[cost]}"], abs=1e-9)
+    kept = sum(row["keep"] for row in rows.values() if row["cut"] == "keep")
+    assert kept == pytest.approx(network.numbers["byte_price"] * summary.numbers["saved_bytes"])
+    assert summary.numbers[f"gap_{NAMES[cost]}"] == 0
+    for row in rows.values():
+        if row["read"]:
+            assert row["cut"] != "neither"
+        for user in row["users"]:  # at hand where it is needed
+            assert rows[user]["cut"] != "again" or row["cut"] != "neither"
+    assert str(Split(**rows[min(saved)])).startswith("source -") and "sink" in str(
+        Split(**next(row for row in rows.values() if row["read"]))
+    )
+
+
+NAMES = {"time": "seconds", "flops": "flops"}
+
+
+def test_one_table_of_all_ways() -> None:
+    program = deep()
+    tanhs = [n.result.id for n in program.nodes if n.op == "sigmoid"]
+    for strategy in ("save_all", "recompute_all", "min_cut", lambda p: tanhs):
+        log: list[Decision] = []
+        partition(program, strategy=strategy, log=log)  # type: ignore[arg-type]
+        (summary,) = (d for d in log if d.kind == "partition")
+        names = [p["name"] for p in summary.alternatives]
+        assert {"save_all", "recompute_all"} <= {*names}
+        assert ("min_cut" in names) >= (strategy not in ("save_all", "recompute_all"))
+        assert ("function" in names) == callable(strategy)
+        (chosen,) = (p for p in summary.alternatives if p["chosen"])
+        assert chosen["is_exact"] and chosen["planned_peak"] == summary.numbers["planned_peak"]
+        assert summary.numbers["gap_seconds"] >= 0
+        best = [p for p in summary.alternatives if p["name"] == "min_cut"]
+        if callable(strategy):  # the best with as many bytes is beside it, and no dearer
+            assert min(p["extra_seconds"] for p in best) <= chosen["extra_seconds"]
+            spare = chosen["extra_seconds"] - min(p["extra_seconds"] for p in best)
+            assert summary.numbers["gap_seconds"] == pytest.approx(spare, abs=1e-11)
+
+
+def test_a_preset_must_keep_a_budget_of_bytes() -> None:
+    program = deep()
+    most = peak(partition(program, strategy="save_all"))
+    with pytest.raises(BudgetError, match=f"'save_all' takes {most} bytes"):
+        partition(program, strategy="save_all", memory_budget=most - 1)
+
+
+# ---- known shapes -------------------------------------------------------------------------------
+
+
+FUSED = Rates(100e9, 1.0, math.inf, 0.0, "a test: fused code", saved=1e-10, inline=0.9e-9)
+
+
+def test_the_chain_of_the_lesson() -> None:
+    """x -> matmul -> gelu -> dropout -> matmul -> norm -> loss: the matmul outputs are saved, and
+    gelu and dropout computed again."""
+    step, batch = chain_of_the_lesson()
+    program = differentiate(functionalize(capture(step, batch, {}).program), joint=False)
+    program = simplify(program)
+    lines = {i: n.loc.source.strip() for i, n in program.producers.items() if n.loc is not None}
+    for options in ({"rates": FUSED}, {"cost": "flops"}):
+        graph = SplitGraph(program, options.get("cost", "time"), options.get("rates", NUMPY_RATES))  # type: ignore[arg-type]
+        frontier = Frontier(graph)
+        products = [i for i in graph.nodes if program.producers[i].op == "dot"]
+        able = [frontier.choice(at) for at in range(len(frontier.corners))]
+        choice = next(c for c in able if not any(p in c.recomputed for p in products))
+        saved = {lines[i] for i in choice.saved}
+        made_again = {lines[i] for i in (*choice.recomputed, *graph.behind)}
+        assert {"product = up(x)"} <= saved
+        assert {"active = F.gelu(product)", "dropped = F.dropout(active, 0.1)"} <= made_again
+        assert not any("gelu" in line for line in saved)
+        types = {program.values[i].type.dtype for i in choice.saved if "dropout" in lines[i]}
+        assert types <= {bool_}  # at most the mask, a byte an element
+
+
+def test_long_attention_keeps_no_square() -> None:
+    """At T = 1024: below T x T x 4 bytes a head nothing of T x T is saved, and the default says
+    what each square costs both ways."""
+    length, heads, width = 1024, 2, 8
+
+    def attend(q: ta.Tensor, k: ta.Tensor, v: ta.Tensor) -> ta.Tensor:
+        return ta.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    given = [ta.randn(1, heads, length, width, requires_grad=True) for _ in range(3)]
+    captured = capture(attend, tuple(given), {})
+    program = simplify(differentiate(functionalize(captured.program)))
+    square = heads * length * length
+    frontier = Frontier(SplitGraph(program, "time", NUMPY_RATES))
+    least = frontier.corners[0][0]
+    for budget in (least, least + 4 * length, square // 2, square, 4 * square - 1):
+        best = least_price(frontier, budget)
+        assert best is not None and best.gap == 0
+        sizes = [program.values[i].type.size for i in best.choice.saved]
+        if budget < square:  # bytes: less than one of them as bool
+            assert max(sizes, default=0) < square
+        wide = [i for i in best.choice.saved if program.values[i].type.nbytes >= 4 * square]
+        assert not wide
+    log: list[Decision] = []
+    partition(program, log=log)
+    told = [d for d in log if d.kind in ("save", "recompute") and d.numbers["bytes"] >= 4 * square]
+    assert told
+    for d in told:
+        price = d.numbers["seconds"] if d.kind == "save" else d.numbers["flip_bytes"]
+        assert price > 0 and d.reason

@@ -24,8 +24,10 @@ from tinyaot.viz import render as rendering
 from tinyaot.viz.boxes import boxes_of
 from tinyaot.viz.dot import draw
 from tinyaot.viz.kernels import show_kernels, show_values
+from tinyaot.viz.labels import RED
 from tinyaot.viz.memory import positions, show_memory
-from tinyaot.viz.plot import bar, curves
+from tinyaot.viz.network import draw_network
+from tinyaot.viz.plot import bar, curves, scatter
 from tinyaot.viz.report import show_record
 from tinyaot.viz.units import bytes_text, count_text, seconds_text
 
@@ -266,11 +268,34 @@ def a_record(source: str, clock: str = "node") -> Record:
     ]
     found.saved = [Saved(3, "f32[4,2]", 32, "cheap-to-keep", 1e-6)]
     found.pareto = [
-        Point("save_all", 64, 96, 0, 0.0, True),
-        Point("less", 32, 80, 10, 1e-6, False),
-        Point("worse", 64, 100, 10, 1e-6, False),
+        Point("save_all", 64, 96, 0, 0.0, True, True),
+        Point("less", 32, 80, 10, 1e-6, False, False),
+        Point("worse", 64, 100, 10, 1e-6, False, True),
     ]
     return found
+
+
+def test_the_flow_network_and_its_cut() -> None:
+    def f(x: ta.Tensor, w: ta.Tensor) -> ta.Tensor:
+        return ((x @ w).exp().sin() @ w).tanh().sum()
+
+    given = [ta.ones(8, 8, requires_grad=True) for _ in range(2)]
+    record = ta.compile(f, backend="numpy", memory_budget=0.5).explain(*given)
+    dot = draw_network(record).source
+    kept = [s for s in record.network if s.cut == "keep"]
+    again = [s for s in record.network if s.cut == "again"]
+    assert kept and {s.id for s in kept} == {s.id for s in record.saved}
+    assert {s.id for s in again} == {r.id for r in record.recomputed}
+    boxes = [line for line in dot.splitlines() if f'color="{RED}"' in line]
+    assert len(boxes) == len(kept) and dot.count("style=dashed") == len(again)
+    assert dot.count("source -> ") == len(record.network)
+    assert dot.count("-> sink") == sum(s.read for s in record.network)
+
+
+def test_points_are_plotted_where_they_are() -> None:
+    lines = scatter([(0.0, 10.0, False), (5.0, 4.0, True), (10.0, 2.0, False)], width=11, height=5)
+    rows = [line.partition("|")[2] for line in lines[:5]]
+    assert rows[0][0] == "o" and rows[-1][10] == "o" and rows[3][5] == "#"
 
 
 def printed(record: Record, show: Callable[[Console, Record], None] = show_record) -> str:
@@ -325,7 +350,8 @@ def test_values_say_what_became_of_them(source: str) -> None:
 def test_a_report_has_every_part(source: str) -> None:
     text = printed(a_record(source))
     for words in ("Stages of step, for the backend numpy", "Memory over the step", "FLOPs of a",
-                  "Saved from forward to backward: 32", "chosen", "beaten by another"):  # fmt: skip
+                  "Saved from forward to backward: 32", "chosen", "beaten by another",
+                  "<= 80 B", "Planned peak (KiB)"):  # fmt: skip
         assert words in text
     assert "One call, measured" not in text  # nothing was
     record = a_record(source)

@@ -20,7 +20,7 @@ from tinyaot.memory import saved_bytes as saved_block
 from tinyaot.shapes import brief
 from tinyaot.text import parse, print_node, print_program
 
-FORMAT = 2  # of the JSON
+FORMAT = 3  # of the JSON
 UNATTACHED = (
     "this record is not attached to a compiled function; take it from `compiled.explain(...)` or "
     "`compiled.records`, in the process that compiled"
@@ -71,12 +71,16 @@ class Saved:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A forward value computed again in the backward, by nodes of origin `recompute-of` it."""
+    """A forward value computed again in the backward, by nodes of origin `recompute-of` it.
+    Saving it would take `bytes_to_save`, and spare `seconds_to_save`, what is computed again for it
+    alone included."""
 
     id: int
     flops: int
     seconds: float
     reason: str
+    bytes_to_save: int
+    seconds_to_save: float
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Point:
-    """One way to partition that was looked at. `planned_peak` is exact for the chosen one, and for
-    the others never too small: those that could not win are planned in their given order only."""
+    """One way to partition that was looked at. `is_exact`: the planned peak is that of a finished
+    plan; else it is never too small: what could not win is planned in its given order only."""
 
     name: str
     saved_bytes: int
@@ -120,6 +124,35 @@ class Point:
     extra_flops: int
     extra_seconds: float
     chosen: bool
+    is_exact: bool
+
+
+@dataclass(frozen=True)
+class Split:
+    """A storage in partition's flow network: edges source -> in -> out -> sink or users.
+
+    again: capacity of source -> in, the price of computing it again (None: that cannot be). keep:
+    capacity of in -> out, the price of its bytes (None: they may not be kept). users: the storages
+    computed from it, reached over edges without end. read: by the backward, so the sink is reached
+    like them. cut: which of the two edges is, "again", "keep" or "neither". Prices are in
+    picoseconds, or in FLOPs where they are what counts.
+    """
+
+    id: int
+    again: int | None
+    keep: float | None
+    users: tuple[int, ...]
+    read: bool
+    cut: str
+
+    def __str__(self) -> str:
+        again, keep = ("inf" if x is None else f"{x:.4g}" for x in (self.again, self.keep))
+        if self.cut == "again":
+            again = f"|{again}|"
+        elif self.cut == "keep":
+            keep = f"|{keep}|"
+        to = [*(f"%{u}" for u in self.users), *(["sink"] if self.read else [])]
+        return f"source -{again}-> %{self.id} in -{keep}-> %{self.id} out -inf-> {', '.join(to)}"
 
 
 @dataclass
@@ -128,10 +161,11 @@ class Record:
 
     memory: bytes beyond parameters, optimizer state and batch: planned_peak, lower_bound,
     saved_bytes, save_all_bytes, arena, scratch, outputs; measured_peak and eager_peak are None
-    until `measure` is called. flops: of forward, backward, recompute and update. times: seconds of
-    a call, `eager` and `compiled`, and of what a steady call costs besides its step, `guards` and
-    `overhead` (guards, binding and results); empty until `time` is called. clock: what the
-    positions of buffers count, "node" or "kernel".
+    until `measure` is called. network: the flow network whose cut decided what is saved; its lines
+    print. flops: of forward, backward, recompute and update. times: seconds of a call, `eager` and
+    `compiled`, and of what a steady call costs besides its step, `guards` and `overhead` (guards,
+    binding and results); empty until `time` is called. clock: what the positions of buffers count,
+    "node" or "kernel".
     """
 
     name: str
@@ -143,6 +177,7 @@ class Record:
     kernels: list[Kernel] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     pareto: list[Point] = field(default_factory=list)
+    network: list[Split] = field(default_factory=list)
     memory: dict[str, int | None] = field(default_factory=dict)
     flops: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -161,7 +196,8 @@ class Record:
         cls, name: str, backend: str, stages: Sequence[Stage], decisions: Sequence[Decision]
     ) -> Record:
         """The record of a compilation whose last stage has a memory plan."""
-        record = cls(name, backend, list(stages), list(decisions))
+        record = cls(name, backend, list(stages))
+        record.decisions = [d for d in decisions if d.kind != "network"]
         program = stages[-1].program
         types = {id_: str(v.type) for stage in stages for id_, v in stage.program.values.items()}
         record.flops = flops_by_phase(program)
@@ -172,9 +208,12 @@ class Record:
                 record.saved.append(Saved(d.subject, types[d.subject], nbytes, d.reason, seconds))
             elif d.kind == "recompute" and d.subject is not None:
                 flops, seconds = int(d.numbers["flops"]), float(d.numbers["seconds"])
-                record.recomputed.append(Recomputed(d.subject, flops, seconds, d.reason))
+                flip = int(d.numbers["flip_bytes"]), -float(d.numbers["flip_seconds"])
+                record.recomputed.append(Recomputed(d.subject, flops, seconds, d.reason, *flip))
             elif d.kind == "partition":
                 record.pareto = [Point(**point) for point in d.alternatives]
+            elif d.kind == "network":
+                record.network = [Split(**row) for row in d.alternatives]
         record.memory = _memory(program, record)
         record.seconds = {stage.name: stage.seconds for stage in stages}
         return record
@@ -320,6 +359,7 @@ _ROWS: dict[str, Callable[..., Any]] = {
     "kernels": Kernel,
     "buffers": Buffer,
     "pareto": Point,
+    "network": Split,
 }
 
 

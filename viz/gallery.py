@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .dot import draw
+from .network import draw_network
 from .render import REMEDY, RenderError, renderer, write
 from .units import seconds_text
 
@@ -43,8 +44,9 @@ class Gallery:
 
 
 def write_gallery(record: Any, folder: Path, *, fmt: str = "svg", by: str = "line") -> Gallery:
-    """Write `00-trace.svg`, ... and `index.html` into `folder`, making it. Without a renderer the
-    pictures are `.dot` files and the page links to them. Raises OSError if it cannot write."""
+    """Write `00-trace.svg`, ..., `network.svg` and `index.html` into `folder`, making it. Without a
+    renderer the pictures are `.dot` files and the page links to them. Raises OSError if it cannot
+    write."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Gallery(folder / "index.html")
     if fmt != "dot" and renderer() is None:
@@ -61,8 +63,34 @@ def write_gallery(record: Any, folder: Path, *, fmt: str = "svg", by: str = "lin
         made.pictures.append(picture)
         sections.append(_section(stage, before, picture))
         before = stage.program
+    if record.network:
+        sections.append(_network(record, folder, fmt, made))
     made.index.write_text(_page(record, sections), encoding="utf-8")
     return made
+
+
+def _network(record: Any, folder: Path, fmt: str, made: Gallery) -> str:
+    """The flow network of the partition, drawn and printed."""
+    try:
+        picture = write(draw_network(record).source, folder / "network", fmt)
+    except RenderError as error:
+        picture = folder / "network.dot"
+        made.notes.append(f"network: written as .dot, since the renderer failed: {error}")
+    text = "\n".join(map(str, record.network))
+    return f"""<section id="network">
+<h2>network</h2>
+<p>The flow network whose minimum cut decides what is saved (red) and computed again (dashed).
+<span class="facts">{len(record.network)} storages</span></p>
+{_shown(picture, "the flow network")}
+<details><summary>text</summary><pre>{escape(text)}</pre></details>
+</section>"""
+
+
+def _shown(picture: Path, what: str) -> str:
+    link = escape(picture.name)
+    if picture.suffix == ".dot":
+        return f'<a href="{link}">{link}</a>'
+    return f'<a href="{link}"><img src="{link}" alt="diagram of {escape(what)}"></a>'
 
 
 def _section(stage: Any, before: Any, picture: Path) -> str:
@@ -74,23 +102,19 @@ def _section(stage: Any, before: Any, picture: Path) -> str:
         old = {r.id for n in before.all_nodes for r in n.results}
         new = {r.id for n in program.all_nodes for r in n.results}
         facts += f" (+{len(new - old)} −{len(old - new)})"
-    link = escape(picture.name)
-    if picture.suffix == ".dot":
-        shown = f'<a href="{link}">{link}</a>'
-    else:
-        shown = f'<a href="{link}"><img src="{link}" alt="diagram of {escape(stage.name)}"></a>'
     return f"""<section id="{escape(stage.name)}">
 <h2>{escape(stage.name)}</h2>
 <p>{escape(WHAT.get(stage.name, ""))}
 <span class="facts">{facts}, {seconds_text(stage.seconds)}</span></p>
-{shown}
+{_shown(picture, stage.name)}
 <details><summary>text</summary><pre>{escape(str(program))}</pre></details>
 </section>"""
 
 
 def _page(record: Any, sections: list[str]) -> str:
     name = escape(record.stages[0].program.name if record.stages else "empty record")
-    links = " ".join(f'<a href="#{escape(s.name)}">{escape(s.name)}</a>' for s in record.stages)
+    names = [*(s.name for s in record.stages), *(["network"] if record.network else [])]
+    links = " ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names)
     body = "\n".join(sections)
     return f"""<!DOCTYPE html>
 <html lang="en">

@@ -46,6 +46,26 @@ def curves(
     return [*lines, f"{'':8}  {'   '.join(legend)}" + ("   (logarithmic)" if log else "")]
 
 
+def scatter(
+    points: Sequence[tuple[float, float, bool]], *, width: int = 56, height: int = 10
+) -> list[str]:
+    """Lines that plot points (x, y, whether it is the one): 'o', and '#' for the one."""
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    right, low, high = max(xs) or 1.0, min(ys), max(ys)
+    grid = [[" "] * width for _ in range(height)]
+    for x, y, chosen in sorted(points, key=lambda p: p[2]):
+        up = (y - low) / ((high - low) or 1.0)
+        row = grid[height - 1 - round(up * (height - 1))]
+        row[round(x / right * (width - 1))] = TOGETHER if chosen else MARKS[0]
+    lines = []
+    for i, row in enumerate(grid):
+        label = f"{high - (high - low) * i / (height - 1):8.4g}" if i in (0, height - 1) else ""
+        lines.append(f"{label:>8} |{''.join(row).rstrip()}")
+    lines.append(f"{'':8} +{'-' * width}")
+    lines.append(f"{'':8}  0{right:>{width - 1}.3g}")
+    return [*lines, f"{'':8}  # chosen   {MARKS[0]} others"]
+
+
 def _columns(values: Sequence[float], width: int) -> list[float]:
     """`values` in `width` columns, each the mean of its share."""
     found = []

@@ -12,6 +12,7 @@ from tinyaot.cost import Cost, node_cost
 
 from .kernels import show_kernels, show_values, source_lines
 from .memory import show_memory
+from .plot import scatter
 from .tables import MOST_ROWS, and_more, console, table
 from .units import bytes_text, count_text, seconds_text
 
@@ -108,10 +109,12 @@ def _recomputed(out: Console, record: Any) -> None:
     if not record.recomputed:
         return
     lines = source_lines(record)
-    rows = table("Recomputed in backward", "value", "FLOPs", "time", "line", "why", numbers=(1, 2))
+    columns = ("value", "FLOPs", "time", "line", "to save", "would spare", "why")
+    rows = table("Recomputed in backward", *columns, numbers=(1, 2, 4, 5))
     for r in sorted(record.recomputed, key=lambda r: (-r.flops, r.id))[:MOST_ROWS]:
         cost = (count_text(r.flops), seconds_text(r.seconds))
-        rows.add_row(f"%{r.id}", *cost, lines.get(r.id), r.reason)
+        flip = (bytes_text(r.bytes_to_save), seconds_text(r.seconds_to_save))
+        rows.add_row(f"%{r.id}", *cost, lines.get(r.id), *flip, r.reason)
     and_more(rows, len(record.recomputed))
     out.print(rows)
 
@@ -123,11 +126,23 @@ def _partitions(out: Console, record: Any) -> None:
     columns = ("way", "saved", "planned peak", "extra FLOPs", "extra time", "")
     rows = table("Ways to split forward from backward", *columns, numbers=(1, 2, 3, 4))
     for p in record.pareto:
-        sizes = (bytes_text(p.saved_bytes), bytes_text(p.planned_peak))
+        peak = bytes_text(p.planned_peak) if p.is_exact else f"<= {bytes_text(p.planned_peak)}"
+        sizes = (bytes_text(p.saved_bytes), peak)
         extra = (count_text(p.extra_flops), seconds_text(p.extra_seconds))
         note = "chosen" if p.chosen else "" if _on_front(p, record.pareto) else "beaten by another"
         rows.add_row(p.name, *sizes, *extra, note)
     out.print(rows)
+    _plot(out, record.pareto)
+
+
+def _plot(out: Console, points: Iterable[Any]) -> None:
+    """Planned peaks over the time that they cost, one mark a way."""
+    marks = [(p.extra_seconds * 1e6, p.planned_peak / 1024, p.chosen) for p in points]
+    if len({m[:2] for m in marks}) > 2:
+        out.print("Planned peak (KiB) over extra time (us)", style="bold")
+        for line in scatter(marks):
+            out.print(line)
+        out.print()
 
 
 def _on_front(point: Any, points: Iterable[Any]) -> bool:

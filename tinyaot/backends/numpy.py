@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot.backends.clock import python_with_laps
+from tinyaot.backends.rates import numpy_rates
 from tinyaot.cost import node_cost
 from tinyaot.errors import IndexingError
 from tinyaot.ir import Node, Output, Program, Value
@@ -41,6 +42,7 @@ from tinyaot.record import Kernel
 from tinyaot.shapes import Geometry, contiguous
 
 POISON = 0xFF  # every float made of it is a NaN
+rates = numpy_rates  # what partition reckons with
 FIXED = ("state", "constant")  # roles of inputs that are the same array at most calls
 
 

@@ -1,4 +1,4 @@
-"""Minimum cuts: Dinic's algorithm with float capacities.
+"""Minimum cuts: Dinic's algorithm, exact for whole capacities.
 
 Dinic, "Algorithm for solution of a problem of maximum flow in networks with power estimation"
 (1970): repeat a breadth-first search that gives every node its distance from the source, and fill
@@ -29,8 +29,8 @@ class FlowNetwork:
             raise ValueError(f"a capacity is a number >= 0, got {capacity!r}")
         number = len(self.head)
         self.head += (head, tail)
-        self.residual += (capacity, 0.0)
-        self.capacity += (capacity, 0.0)
+        self.residual += (capacity, 0)
+        self.capacity += (capacity, 0)
         self.edges_of[tail].append(number)
         self.edges_of[head].append(number + 1)
         return number
@@ -44,8 +44,9 @@ class FlowNetwork:
         self.residual = self.capacity.copy()
         finite = [c for c in self.capacity if c != INFINITY]
         # Below this a residual is rounding error: it must not open another path.
-        self.tolerance = 1e-12 * max(finite, default=0.0)
-        total = 0.0
+        whole = all(isinstance(c, int) for c in finite)
+        self.tolerance = 0 if whole else 1e-12 * max(finite, default=0.0)
+        total: float = 0
         while self._measure_distances(source, sink):
             pushed = self._fill_shortest_paths(source, sink)
             if pushed == INFINITY:
@@ -89,7 +90,8 @@ class FlowNetwork:
         )
         untried = [len(edges) for edges in self.edges_of]
         path: list[int] = []  # the edges from the source to `node`
-        node, total = source, 0.0
+        node = source
+        total: float = 0
         while True:
             if node == sink:
                 pushed = min([residual[e] for e in path])

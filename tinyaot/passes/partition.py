@@ -1,35 +1,25 @@
 """Partition forward from backward: what to save, what to compute again.
 
-Candidates come from minimum cuts (see `splitgraph`), but bytes saved are only a proxy: what counts
-is the planned peak, which the order of the backward and its temporaries also decide. So every
-candidate is scheduled and planned as it would run, and the choice is made by the planner's own
-figures (the peak) and the cost model's (the time).
+The objective is declared: bytes saved, and the price of what is computed again. Minimum cuts find
+the best choices for it (see `frontier`, and `exact` between them); which of these is taken the
+planner's own figures decide (the peak) and the cost model's (the time): see `candidates`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import ArgumentError, BudgetError
 from tinyaot.ir import Program
-from tinyaot.memory import planned_peak
-from tinyaot.passes.rematerialize import rematerialize
-from tinyaot.passes.schedule import best_order, plan_order
-from tinyaot.passes.splitgraph import Choice, SplitGraph
+from tinyaot.passes.candidates import Found, PeakOf, Search
+from tinyaot.passes.splitgraph import PICO, Choice, SplitGraph
 from tinyaot.record import Decision
 
 STRATEGIES = ("min_cut", "save_all", "recompute_all")
 Strategy = Literal["min_cut", "save_all", "recompute_all"] | Callable[[Program], Iterable[int]]
-
-CUTS = 12  # minimum cuts that a partition may take
-LOWERED = (
-    3  # choices that are scheduled in full to find the least peak; the others are only planned
-)
 
 
 def partition(
@@ -40,6 +30,7 @@ def partition(
     cost: Literal["time", "flops"] = "time",
     time_slack: float = 0.05,
     rates: Rates = NUMPY_RATES,
+    peak_of: PeakOf | None = None,
     log: list[Decision] | None = None,
 ) -> Program:
     """Decide for every forward value that the backward reads: save it, or compute it again.
@@ -47,8 +38,9 @@ def partition(
     What it does: finds choices by minimum cuts, plans each, and takes the least planned peak among
     those whose predicted step is within `time_slack` of the fastest; under a `memory_budget` (an
     int: bytes; a float: 0 for the least peak found, 1 for that of saving everything) the fastest
-    whose planned peak keeps it. The backward then reads saved values and clones of the rest. A
-    joint program gets a `saved` output for each value that crosses from one half to the other.
+    whose planned peak keeps it, looked for between those of the cuts too. The backward then reads
+    saved values and clones of the rest. A joint program gets a `saved` output for each value that
+    crosses from one half to the other.
 
         %2 = tanh(%1) forward               %2 = tanh(%1) forward
         ...                                 ...
@@ -58,7 +50,8 @@ def partition(
     What to look at: the clones' origins, and in the record what each flip would have cost.
 
     `rates`: the machine's. Where they price saved bytes (fused code), the choice is the fewest
-    saved bytes instead of the least planned peak.
+    saved bytes instead of the least planned peak. `peak_of`: the planned peak in bytes of a program
+    that this pass gives, for a backend with a plan of its own; called a few times.
 
     `cost`: what recomputation costs, in predicted seconds or in FLOPs. `strategy`: "save_all",
     "recompute_all", or a function that returns the ids of the values to save. Raises BudgetError
@@ -67,12 +60,13 @@ def partition(
     check_options("partition", strategy, memory_budget, cost, time_slack)
     if not any(n.phase == "backward" for n in program.nodes) and not program.outputs_of("gradient"):
         return program.replace(stage="partition")
-    graph = SplitGraph(program, cost, rates)
-    candidates, chosen, reason = _choose(graph, strategy, memory_budget, time_slack)
+    search = Search(SplitGraph(program, cost, rates), peak_of)
+    found = _choose(search, strategy, memory_budget, time_slack)
     if log is not None:
-        log.append(_summary(candidates, chosen, strategy, memory_budget, reason))
-        log += explain(graph, chosen.choice, reason)
-    return chosen.program
+        log.append(_summary(search, found, strategy, memory_budget))
+        log.append(_network(search, found.chosen.choice))
+        log += explain(search.graph, found.chosen.choice, found.reason)
+    return found.chosen.program
 
 
 def check_options(op: str, strategy: Any, memory_budget: Any, cost: Any, time_slack: Any) -> None:
@@ -107,109 +101,17 @@ def check_budget(budget: Any) -> None:
         )
 
 
-# ---- candidates ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A choice, with the program it gives and the figures of running that."""
-
-    name: str
-    graph: SplitGraph
-    choice: Choice
-
-    @cached_property
-    def program(self) -> Program:
-        return rematerialize(self.graph, self.choice)
-
-    @cached_property
-    def as_given(self) -> int:
-        """Planned peak in bytes in the order that the program comes in: no less than `peak`, and
-        found in a third of the time."""
-        return planned_peak(plan_order(self.program))
-
-    @cached_property
-    def peak(self) -> int:
-        """Planned peak in bytes, after scheduling and planning as the pipeline will."""
-        return planned_peak(best_order(self.program)[2])
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time of the whole step."""
-        return self.graph.seconds(self.choice)
-
-    @property
-    def is_lowered(self) -> bool:
-        """Whether `peak` is known already."""
-        return "peak" in self.__dict__
-
-    def keeps(self, budget: float) -> bool:
-        return self.as_given <= budget or self.peak <= budget
-
-
-def least_of(candidates: list[Candidate]) -> Candidate:
-    """The least planned peak, looked for among those that are least as given."""
-    promising = sorted(candidates, key=lambda c: (c.as_given, c.seconds))[:LOWERED]
-    return min(promising, key=lambda c: (c.peak, c.seconds))
-
-
-def _choose(
-    graph: SplitGraph, strategy: Strategy, budget: int | float | None, slack: float
-) -> tuple[list[Candidate], Candidate, str]:
-    """All candidates looked at, the one taken, and the reason code."""
-    save_all = Candidate("save_all", graph, graph.save_all())
-    if strategy == "min_cut" and budget is None and graph.rates.saved:
-        return _fewest_bytes(graph, save_all, slack)
+def _choose(search: Search, strategy: Strategy, budget: int | float | None, slack: float) -> Found:
+    graph = search.graph
     if callable(strategy):
-        candidates = [Candidate("function", graph, graph.choice(_roots(graph, strategy)))]
-    elif strategy == "save_all":
-        candidates = [save_all]
-    elif strategy == "recompute_all":
-        candidates = [Candidate("recompute_all", graph, graph.recompute_all())]
-    else:
-        limit = math.inf if budget is not None else slack * graph.step.seconds
-        hull = [Candidate("min_cut", graph, c) for c in graph.hull(CUTS, limit)]
-        candidates = [save_all]
-        candidates += [
-            c
-            for c in hull
-            if c.choice.saved != save_all.choice.saved and c.choice.cost.seconds <= limit
-        ]
+        return search.preset(search.save("function", _roots(graph, strategy)), budget)
+    if strategy == "save_all":
+        return search.preset(search.save_all, budget)
+    if strategy == "recompute_all":
+        return search.preset(search.recompute_all, budget)
     if budget is not None:
-        return candidates, _within(budget, candidates, save_all), "budget"
-    if strategy == "min_cut":
-        return candidates, least_of(candidates), "least-peak"
-    return candidates, candidates[0], "strategy"
-
-
-def _fewest_bytes(
-    graph: SplitGraph, save_all: Candidate, slack: float
-) -> tuple[list[Candidate], Candidate, str]:
-    """Where fusion decides what has memory at all, no plan of single nodes tells the peak: the
-    fewest saved bytes among the choices within `slack` of the fastest."""
-    corners = [save_all.choice, *graph.hull(CUTS), graph.cut(graph.rates.saved)]
-    fastest = min(corners, key=graph.seconds)
-    limit = (1 + slack) * graph.seconds(fastest)
-    least = min((c for c in corners if graph.seconds(c) <= limit), key=lambda c: c.bytes)
-    found = {c.saved: Candidate("min_cut", graph, c) for c in (fastest, least)}
-    found[save_all.choice.saved] = save_all
-    return list(found.values()), found[least.saved], "fewest-bytes"
-
-
-def _within(budget: int | float, candidates: list[Candidate], save_all: Candidate) -> Candidate:
-    """The fastest candidate whose planned peak keeps the budget."""
-    limit: float = budget
-    if isinstance(budget, float):
-        least = min(c.peak for c in candidates)
-        limit = least + budget * max(save_all.peak - least, 0)
-    for candidate in sorted(candidates, key=lambda c: c.seconds):
-        if candidate.keeps(limit):
-            return candidate
-    least = min(c.peak for c in candidates)
-    raise BudgetError(
-        f"memory_budget={budget}: no plan found keeps it; the least planned peak found is {least} "
-        f"bytes (saving everything takes {save_all.peak})"
-    )
+        return search.within(budget)
+    return search.fewest_bytes(slack) if graph.rates.saved else search.least_peak(slack)
 
 
 def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> set[int]:
@@ -232,23 +134,9 @@ def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> s
 
 
 def _summary(
-    candidates: list[Candidate],
-    chosen: Candidate,
-    strategy: Strategy,
-    budget: int | float | None,
-    reason: str,
+    search: Search, found: Found, strategy: Strategy, budget: int | float | None
 ) -> Decision:
-    alternatives = tuple(
-        {
-            "name": c.name,
-            "saved_bytes": c.choice.bytes,
-            "planned_peak": c.peak if c.is_lowered else c.as_given,
-            "extra_flops": c.choice.cost.flops,
-            "extra_seconds": c.choice.cost.seconds,
-            "chosen": c is chosen,
-        }
-        for c in candidates
-    )
+    chosen = found.chosen
     numbers: dict[str, float] = {
         "saved_bytes": chosen.choice.bytes,
         "planned_peak": chosen.peak,
@@ -256,10 +144,50 @@ def _summary(
         "extra_seconds": chosen.choice.cost.seconds,
         "step_seconds": chosen.seconds,
     }
+    if search.graph.objective == "time":
+        numbers["gap_seconds"] = chosen.gap / PICO
+    else:
+        numbers["gap_flops"] = chosen.gap
     if budget is not None:
         numbers["budget"] = budget
+    alternatives = tuple(
+        {
+            "name": c.name,
+            "saved_bytes": c.choice.bytes,
+            "planned_peak": c.known_peak,
+            "extra_flops": c.choice.cost.flops,
+            "extra_seconds": c.choice.cost.seconds,
+            "chosen": c is chosen,
+            "is_exact": c.is_lowered,
+        }
+        for c in found.candidates
+    )
     name = strategy if isinstance(strategy, str) else "function"
-    return Decision("partition", None, name, reason, numbers, alternatives)
+    return Decision("partition", None, name, found.reason, numbers, alternatives)
+
+
+def _network(search: Search, choice: Choice) -> Decision:
+    """The flow network as plain data, with its capacities, at the price of a byte for which the
+    choice is the best cut or next to one; and how it cuts each storage."""
+    graph = search.graph
+    byte_price = float(search.frontier.byte_price(choice.bytes))
+    rows = tuple(
+        {
+            "id": id_,
+            "again": None if graph.price[id_] == math.inf else int(graph.price[id_]),
+            "keep": None if id_ in graph.never_saved else byte_price * graph.size[id_],
+            "users": tuple(graph.users[id_]),
+            "read": id_ in graph.read,
+            "cut": "keep"
+            if id_ in choice.saved
+            else "again"
+            if id_ in choice.recomputed
+            else "neither",
+        }
+        for id_ in graph.nodes
+    )
+    unit = "picoseconds" if graph.objective == "time" else "FLOPs"
+    return Decision("network", None, unit, "minimum-cut", {"byte_price": byte_price}, rows)
 
 
 def explain(graph: SplitGraph, choice: Choice, reason: str) -> list[Decision]:

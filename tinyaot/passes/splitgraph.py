@@ -1,20 +1,11 @@
-"""The forward's graph with every value split in two, and its minimum cuts.
+"""What the backward wants of the forward: which storages, what they are computed from, prices.
 
 The backward reads values of the forward. Each of them either stays in memory until then or is
 computed again from what does. Both have a price: bytes kept, and the cost of every node that has to
-run twice. In the flow network of a choice every storage v is an edge `v_in -> v_out`:
+run twice. `frontier` finds the best choices.
 
-    source --cost of computing v again--> v_in --price_per_byte * bytes--> v_out --inf--> u_in
-                                                                           v_out --inf--> sink
-
-`v_out -> u_in` if u is computed from v, `v_out -> sink` if the backward reads v. What is on the
-sink's side is at hand in the backward, so a cut edge `v_in -> v_out` saves v, and a cut edge
-`source -> v_in` computes it again, which its infinite edges allow only if all that it is computed
-from is at hand too. A minimum cut is the cheapest choice for `cost + price_per_byte * bytes`.
-
-torch's AOTAutograd has the same graph with infinite prices where it forbids recomputation (Horace
-He, "Min-cut optimal(*) recomputation (i.e. activation checkpointing) with AOTAutograd", 2022);
-finite prices make it the Lagrangian of the exact problem, chains included.
+Prices are whole numbers (FLOPs, or picoseconds), so that sums and comparisons of choices are exact:
+an optimum is one, and not one up to rounding.
 
 Where loops are fused, a cheap map is no choice: every loop that reads it computes it from what is
 stored (`Rates.inline`), forward or backward. Such a map is not in the network; who reads it reads
@@ -29,8 +20,10 @@ from dataclasses import dataclass
 from tinyaot.cost import FREE, Cost, Rates, node_cost
 from tinyaot.ir import Program, Value, live_nodes
 from tinyaot.ops.core import TABLE
-from tinyaot.passes.mincut import INFINITY, FlowNetwork
+from tinyaot.passes.mincut import INFINITY
 from tinyaot.passes.storage import is_constant, is_joint, storages_of
+
+PICO = 1e12  # picoseconds in a second: the unit of prices in time
 
 
 @dataclass(frozen=True)
@@ -38,13 +31,13 @@ class Choice:
     """What to save and, as it follows, what to compute again; ids are of storages.
 
     `bytes` are those of the saved storages, `cost` is that of everything computed again, and
-    `price` the part of it that the objective counts."""
+    `price` the same in the objective's unit."""
 
     saved: frozenset[int]
     recomputed: tuple[int, ...]
     bytes: int
     cost: Cost
-    price: float
+    price: int
 
 
 class SplitGraph:
@@ -68,7 +61,7 @@ class SplitGraph:
         root = self.storages.root
         given = {root[o.value.id] for o in program.outputs_of("user", "mutated")}
         self.free = (self.inputs | given) - self.overwritten
-        self.rates = rates
+        self.rates, self.objective = rates, objective
         self.behind = self._behind()
         self.read = self._read_by_backward()
         self.needs = self._needs()
@@ -79,6 +72,7 @@ class SplitGraph:
             for id_ in self.needs[user]:
                 self.users[id_].append(user)
         self.size = {id_: program.values[id_].type.nbytes for id_ in self.nodes}
+        self.never_saved: set[int] = set()  # only ever computed again
         self._set_prices(objective, rates)
 
     def _overwritten(self) -> set[int]:
@@ -147,15 +141,15 @@ class SplitGraph:
         forward = [n for n in self.program.nodes if n.phase in (None, "forward")]
         runs_anyway = {r.id for n in live_nodes(forward, given) for r in n.results}
         self.cost: dict[int, Cost] = {}
-        self.price: dict[int, float] = {}
+        self.price: dict[int, float] = {}  # whole, or infinite
         for id_, node in self.nodes.items():
             if node is None:
                 self.cost[id_], self.price[id_] = FREE, INFINITY
                 continue
             cost = node_cost(node, rates, copies=True) if id_ in runs_anyway else FREE
             self.cost[id_] = cost
-            self.price[id_] = cost.seconds if objective == "time" else float(cost.flops)
-        self.total_price = sum(p for p in self.price.values() if p != INFINITY)
+            time = round(cost.seconds * PICO)
+            self.price[id_] = time if objective == "time" else cost.flops
         is_view = self.storages.is_view
         self.step = sum(
             (node_cost(n, rates, copies=not is_view(n)) for n in self.program.nodes), FREE
@@ -173,7 +167,7 @@ class SplitGraph:
             id_ = stack.pop()
             if id_ in again or id_ in kept:
                 continue
-            if id_ in allowed or self.nodes[id_] is None:
+            if (id_ in allowed and id_ not in self.never_saved) or self.nodes[id_] is None:
                 kept.add(id_)
             else:
                 again[id_] = None
@@ -183,8 +177,14 @@ class SplitGraph:
             tuple(id_ for id_ in self.nodes if id_ in again),
             sum(self.size[id_] for id_ in kept),
             sum((self.cost[id_] for id_ in again), FREE),
-            sum(self.price[id_] for id_ in again),
+            sum(int(self.price[id_]) for id_ in again),
         )
+
+    def seconds_of(self, price: int) -> float:
+        """About the seconds of a price: of one in FLOPs, as long as the whole step's take."""
+        if self.objective == "time":
+            return price / PICO
+        return price * self.step.seconds / (self.step.flops or 1)
 
     def seconds(self, choice: Choice) -> float:
         """Predicted time of the whole step."""
@@ -197,59 +197,6 @@ class SplitGraph:
     def recompute_all(self) -> Choice:
         """Everything that can be is computed again."""
         return self.choice(())
-
-    def network(self, price_per_byte: float) -> tuple[FlowNetwork, dict[int, int]]:
-        """The flow network at a price, and each storage's `in` node; its `out` is the next one.
-        The source and the sink are the last two."""
-        index = {id_: 2 * at for at, id_ in enumerate(self.nodes)}
-        source, sink = 2 * len(index), 2 * len(index) + 1
-        network = FlowNetwork(sink + 1)
-        for id_, at in index.items():
-            network.add_edge(source, at, self.price[id_])
-            network.add_edge(at, at + 1, price_per_byte * self.size[id_])
-            if id_ in self.read:
-                network.add_edge(at + 1, sink, INFINITY)
-            for need in self.needs[id_]:
-                network.add_edge(index[need] + 1, at, INFINITY)
-        return network, index
-
-    def cut(self, price_per_byte: float) -> Choice:
-        """The cheapest choice when a saved byte costs this much (in the objective's unit)."""
-        network, index = self.network(price_per_byte)
-        source, sink = 2 * len(index), 2 * len(index) + 1
-        network.maximum_flow(source, sink)
-        side = network.source_side(source)
-        return self.choice(id_ for id_, at in index.items() if side[at] and not side[at + 1])
-
-    def hull(self, cuts: int, most_seconds: float = INFINITY) -> list[Choice]:
-        """Corners of the lower convex hull of (bytes, price) over all choices, cheapest price
-        first, found by at most `cuts` minimum cuts. Between two corners a cut at the price of
-        their line either finds one below it or shows that there is none. Stretches that begin
-        with more than `most_seconds` of recomputation are not searched."""
-        bytes_ = sum(self.size.values())
-        if not bytes_ or not self.read:
-            return [self.save_all()]
-        unit = (self.total_price or 1.0) / bytes_
-        corners = [self.cut(unit * 1e-6), self.cut(unit * 1e6)]
-        cuts -= 2
-        todo = [(corners[0], corners[1])]
-        while todo and cuts > 0:
-            # The widest stretch first, so that a small number of cuts shows the whole curve.
-            todo.sort(key=lambda s: (s[0].bytes - s[1].bytes) * (s[1].price - s[0].price))
-            left, right = todo.pop()
-            if left.bytes <= right.bytes or left.price >= right.price:
-                continue
-            if left.cost.seconds > most_seconds:
-                continue
-            cuts -= 1
-            slope = (right.price - left.price) / (left.bytes - right.bytes)
-            found = self.cut(slope)
-            level = left.price + slope * left.bytes
-            if found.price + slope * found.bytes < level - 1e-9 * abs(level):
-                corners.append(found)
-                todo += [(left, found), (found, right)]
-        unique = {c.saved: c for c in corners}
-        return sorted(unique.values(), key=lambda c: (c.price, c.bytes))
 
     # ---- what the flip of one decision would cost ----
 
