@@ -22,7 +22,7 @@ from tinyaot.codegen.loops import (
     Var,
 )
 from tinyaot.codegen.nests import Check
-from tinyaot.codegen.printer import sees_nan
+from tinyaot.codegen.printer import C, Dialect, sees_nan
 from tinyaot.codegen.reading import Reader
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.graph import Graph
@@ -44,12 +44,18 @@ class Lowered:
 
 
 def lower_nest(
-    g: Graph, plan: Schedule, where: Addresses, region: Region, nest: Nest, at: int
+    g: Graph,
+    plan: Schedule,
+    where: Addresses,
+    region: Region,
+    nest: Nest,
+    at: int,
+    dialect: Dialect = C,
 ) -> Lowered:
     """Lower statement `at` of a region."""
     kept: dict[Op, str] = {}
     while True:  # the first time finds out which vectors need a row buffer
-        lowering = _Lowering(g, plan, where, region, nest, at, dict(kept))
+        lowering = _Lowering(g, plan, where, region, nest, at, dict(kept), dialect)
         result = lowering.run()
         if lowering.buffers == kept:
             return result

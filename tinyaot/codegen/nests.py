@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
+from tinyaot.codegen.printer import Dialect
 from tinyaot.ops.core import TABLE
 from tinyaot.ops.elementwise import TRANSCENDENTAL
 from tinyaot.passes.fusion.graph import Graph
@@ -57,12 +58,15 @@ class Frame:
         nest: Nest,
         at: int,
         kept: dict[Op, str],
+        dialect: Dialect,
     ) -> None:
         self.g, self.plan, self.where, self.region = g, plan, where, region
         self.nest, self.at, self.kept = nest, at, kept
         self.buffers: dict[Op, str] = dict(kept)
-        self.inner = nest.inner if nest.inner and region.extent(nest.inner) > 1 else None
-        self.rows = [a for a in nest.rows if region.extent(a) > 1]
+        self.cuts, self.keeps = dialect.cuts, dialect.keeps
+        order = (*nest.rows, nest.inner) if nest.inner else nest.rows
+        self.rows = [a for a in order if region.extent(a) > 1]
+        self.inner = self.rows.pop() if self.rows else None
         self.depth = {a: d for d, a in enumerate(self.rows)}
         self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
         if self.inner:
@@ -119,7 +123,7 @@ class Frame:
         iterations of a short loop, and in a long one waits for each."""
         deep: dict[Op, int] = {}  # the last slow map at or before an op: its stage
         inner = self.region.extent(self.inner) if self.inner else 0
-        cuts = SHORTEST <= inner <= LONGEST
+        cuts = self.cuts and SHORTEST <= inner <= LONGEST
         for op in self.nest.all:
             after, same = -1, 0
             for access in self.g.reads[op]:

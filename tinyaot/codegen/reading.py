@@ -129,7 +129,8 @@ class Reader(Frame):
         if op in memo:
             return memo[op]
         expr: Expr
-        if self.vec[op] < stage and (self.is_stored(op) or not self.is_cheap(op)):
+        keep = self.keeps and not self.is_cheap(op)
+        if self.vec[op] < stage and (keep or self.is_stored(op)):
             if self.is_stored(op):
                 own = self.where.own(op, self.region)
                 expr = Load(self.param(own.text, own.dtype), self.index(own.strides))
@@ -231,7 +232,6 @@ class Reader(Frame):
             let = Let(name, int64, checked, index=True)
             if varies and stage is not None:
                 self.stages[stage].body.append(let)
-                self.stages[stage].vector = False  # it reports through a pointer
             elif access.root in self.members:
                 self.scalar_lines(access.root, self.atoms_of(access.root)).append(let)
             else:
