@@ -89,6 +89,30 @@ def test_a_barrier_that_some_threads_miss_is_an_error() -> None:
         host.run([a.copy() for a in arrays])
 
 
+def wide(x: Tensor) -> Tensor:
+    return F.softmax(F.softmax(x, -1).tanh() * x.sin(), -1)
+
+
+@needs_compiler
+def test_rows_too_long_for_shared_memory_are_computed_again() -> None:
+    step = program(wide, tensor(2, 7000))
+    agree(step, 0)
+    assert "row0" not in emit_cuda(step).source
+    assert "row0" in emit_cuda(program(wide, tensor(2, 700))).source
+
+
+@needs_compiler
+def test_tiles_too_large_for_shared_memory_have_scratch() -> None:
+    def run(x: Tensor) -> Tensor:
+        return F.softmax(F.softmax(x, -1).transpose(1, 2) * 2.0, -1)
+
+    step = program(run, tensor(3, 90, 95))
+    agree(step, 0)
+    (launch,) = emit_cuda(step).steps
+    assert isinstance(launch, Launch)
+    assert launch.scratch >= 90 * 95 * 4
+
+
 def test_a_map_has_a_thread_an_element() -> None:
     (launch,) = emit_cuda(PROGRAMS["maps"]()).steps
     assert isinstance(launch, Launch)

@@ -247,3 +247,12 @@ def test_scores_are_made_again_in_the_backward() -> None:
     with ta.no_grad():
         compiled()
     assert compiled.records[-1].memory["arena"] < n * n  # nor does the forward hold them
+
+
+@needs_compiler
+def test_long_rows_do_not_fill_the_stack() -> None:
+    def rows(x: Sym) -> dict[str, Sym]:
+        e = ops.exp(ops.sin(x))
+        return {"y": ops.div(ops.tanh(e), ops.sum(e, axes=(1,)))}
+
+    check(program({"x": (float32, (2, 3_000_000))}, rows))

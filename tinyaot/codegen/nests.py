@@ -22,6 +22,7 @@ from tinyaot.passes.fusion.statements import Nest, Schedule
 from tinyaot.shapes import DType
 
 SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
+KEPT = 1 << 15  # elements of a row that a stack has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,12 @@ class Frame:
         self.g, self.plan, self.where, self.region = g, plan, where, region
         self.nest, self.at, self.kept = nest, at, kept
         self.buffers: dict[Op, str] = dict(kept)
-        self.cuts, self.keeps = dialect.cuts, dialect.keeps
         order = (*nest.rows, nest.inner) if nest.inner else nest.rows
         self.rows = [a for a in order if region.extent(a) > 1]
         self.inner = self.rows.pop() if self.rows else None
+        size = region.extent(self.inner) if self.inner else 0
+        self.cuts = dialect.cuts and SHORTEST <= size <= LONGEST
+        self.keeps = dialect.keeps and size <= KEPT
         self.depth = {a: d for d, a in enumerate(self.rows)}
         self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
         if self.inner:
@@ -122,8 +125,6 @@ class Frame:
         """A stage for every op. A chain of slow maps is cut, too: a processor overlaps the
         iterations of a short loop, and in a long one waits for each."""
         deep: dict[Op, int] = {}  # the last slow map at or before an op: its stage
-        inner = self.region.extent(self.inner) if self.inner else 0
-        cuts = self.cuts and SHORTEST <= inner <= LONGEST
         for op in self.nest.all:
             after, same = -1, 0
             for access in self.g.reads[op]:
@@ -141,7 +142,7 @@ class Frame:
                 stage = max(same, after + 1)
                 before = max((deep.get(a.root, -1) for a in self.g.reads[op]), default=-1)
                 if op.form == "map" and TABLE[op.name].weight >= TRANSCENDENTAL:
-                    stage += cuts and before == stage
+                    stage += self.cuts and before == stage
                     before = stage
                 self.vec[op], deep[op] = stage, before
         last = max([0, *self.vec.values(), *self.pos.values()])
