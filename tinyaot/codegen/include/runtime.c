@@ -6,9 +6,11 @@
 #include <string.h>
 
 #define T double
+#define LANE int64_t
 #define NAME gemm_f64
 #include "gemm.h"
 #define T float
+#define LANE int32_t
 #define NAME gemm_f32
 #include "gemm.h"
 
