@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tinyaot.codegen.addresses import Addresses, extent_text
+from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.flatten import flatten, live
 from tinyaot.codegen.loops import (
     Buffer,
@@ -75,7 +75,7 @@ class _Lowering(Reader):
                 self.emit_scalar(op)
         body: list[Stmt] = [
             Buffer(name, op.dtype, self.region.extent(self.inner))
-            for op, name in self.kept.items()
+            for op, name in (*self.kept.items(), *self.bits.items())
             if self.inner
         ]
         body += self.loops()  # extents become parameters here
@@ -86,7 +86,7 @@ class _Lowering(Reader):
         inside: list[Stmt] = list(self.pre[len(self.rows)])
         for stage in self.stages:
             if self.inner is not None and stage.body:
-                inside += stage.folds
+                inside += [*stage.before, *stage.folds]
                 inside.append(
                     Loop(
                         self.names[self.inner],
@@ -107,10 +107,6 @@ class _Lowering(Reader):
         if not isinstance(loop.extent, int) or any(isinstance(s, Loop) for s in loop.body):
             return loop
         return replace(loop, extent=self.param(str(loop.extent), None))
-
-    def extent(self, a: Atom) -> int | str:
-        text = extent_text(self.region, a)
-        return text if isinstance(text, int) else self.param(text, None)
 
     def emit_vector(self, op: Op) -> None:
         stage = self.stages[self.vec[op]]

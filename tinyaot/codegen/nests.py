@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tinyaot.codegen.addresses import Addresses
+from tinyaot.codegen.addresses import Addresses, extent_text
 from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
 from tinyaot.codegen.printer import Dialect
 from tinyaot.ops.core import TABLE
@@ -22,6 +22,7 @@ from tinyaot.passes.fusion.statements import Nest, Schedule
 from tinyaot.shapes import DType
 
 SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
+FEW_BITS = 8  # elements of a row whose random bits are made one by one
 KEPT = 1 << 15  # elements of a row that a stack has room for
 
 
@@ -37,8 +38,9 @@ class Check:
 
 @dataclass(slots=True)
 class Stage:
-    """One vector loop and the scalars after it."""
+    """One vector loop, what it finds ready, and the scalars after it."""
 
+    before: list[Stmt] = field(default_factory=list)
     folds: list[Start] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
     after: list[Stmt] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Frame:
         size = region.extent(self.inner) if self.inner else 0
         self.cuts = dialect.cuts and SHORTEST <= size <= LONGEST
         self.keeps = dialect.keeps and size <= KEPT
+        self.random_rows = dialect.random_rows and FEW_BITS <= size <= KEPT
         self.depth = {a: d for d, a in enumerate(self.rows)}
         self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
         if self.inner:
@@ -80,6 +83,7 @@ class Frame:
         self.count = 0
         self.pre: list[list[Stmt]] = [[] for _ in range(len(self.rows) + 1)]
         self.row_memo: dict[object, str] = {}
+        self.bits: dict[Op, str] = {}  # rows of random bits
         self.scalar: dict[Op, str] = {}
         self.checks: list[Check] = []  # by error slot
         self.cleared: dict[Op, Combine] = {}
@@ -101,6 +105,11 @@ class Frame:
         self.params.append(Param(f"p{len(self.params)}", dtype))
         self.arguments.append(text)
         return self.params[-1].name
+
+    def extent(self, a: Atom) -> int | str:
+        """How far a loop goes: a number, or the name of a parameter."""
+        text = extent_text(self.region, a)
+        return text if isinstance(text, int) else self.param(text, None)
 
     def index(self, strides: dict[Atom, int], skip: Iterable[Atom] = ()) -> Index:
         """The element that the loops are at."""

@@ -32,6 +32,7 @@ from tinyaot.codegen.loops import (
     Param,
     Position,
     Random,
+    RandomRow,
     Report,
     Start,
     Stmt,
@@ -55,7 +56,7 @@ class Dialect:
     a store outside vector loops; `row`: declares elements that are kept between vector loops;
     `spare`: declares scratch of a fallback; `function`: a kernel's head; `cuts`: whether long
     chains of slow maps are cut into several loops; `keeps`: whether rows are kept between vector
-    loops, or computed again."""
+    loops, or computed again; `random_rows`: whether random bits are made a row at a time."""
 
     name: str
     scalar: dict[str, str]
@@ -71,6 +72,7 @@ class Dialect:
     long: str = "int64_t"
     cuts: bool = False
     keeps: bool = True
+    random_rows: bool = False
 
 
 def literal(x: bool | int | float, dtype: DType) -> str:
@@ -217,6 +219,10 @@ class Printer:
                 return [f"{pad}{name} = {name}_nan ? {literal(math.nan, dtype)} : {name};"]
             case Buffer(name, dtype, size):
                 return [pad + d.row.format(d.scalar[dtype.short], name, size) + ";"]
+            case RandomRow(array, seed, base, ordinal, element, count):
+                draw = f"{self.operand(base)} + {ordinal}"
+                where = f"{self.index(element)}, {count}, {array}"
+                return [f"{pad}rt->random_row({self.expr(seed)}, {draw}, {where});"]
             case Loop(var, extent, body, vector, folds):
                 lines = [pad + line for line in d.vector(s)] if vector else []
                 first, step = (d.first, d.step) if vector else ("0", "1")
@@ -290,6 +296,7 @@ C = Dialect(
     row="{0} {1}[{2}] __attribute__((aligned(64)))",
     spare="static _Thread_local {0} {1}[{2}]",
     cuts=True,
+    random_rows=True,
 )
 
 CUDA = Dialect(

@@ -1,4 +1,4 @@
-/* The runtime that compiled steps share: products, and one pool of threads. */
+/* The runtime that compiled steps share: products, random bits, and one pool of threads. */
 #define _GNU_SOURCE
 #include "runtime.h"
 #include <pthread.h>
@@ -13,6 +13,7 @@
 #define LANE int32_t
 #define NAME gemm_f32
 #include "gemm.h"
+#include "philox.h"
 
 /* ---- the pool -----------------------------------------------------------------------------------
    Workers wait for the next job, and threads for each other at barriers: spinning briefly, then
@@ -116,7 +117,7 @@ static void parallel(void (*fn)(void *, int), void *data, int threads) {
 }
 
 static const struct tinyaot_runtime runtime = {
-    gemm_f32, gemm_f64, parallel, barrier,
+    gemm_f32, gemm_f64, parallel, barrier, random_row,
 };
 
 int64_t tinyaot_pack(int64_t m, int64_t n, int64_t k, int64_t itemsize) {

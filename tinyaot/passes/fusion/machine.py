@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOAD = 0.08  # ns an element: a load that misses L1
-RANDOM = 1.5  # ns an element of random bits
+RANDOM = 1.0  # ns an element of random bits, made a row at a time, with any vectors
 
 
 @dataclass(frozen=True, slots=True)
