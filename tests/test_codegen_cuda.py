@@ -16,9 +16,11 @@ from tests.cuda.programs import PROGRAMS, path, program, tensor, text
 from tests.random_steps import random_arrays, random_step
 from tinyaot.codegen.c import header
 from tinyaot.codegen.cuda import Launch, Product, emit_cuda
+from tinyaot.errors import BackendError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
 from tinyaot.nn import functional as F
+from tinyaot.shapes import float16
 from tinyaot.tensor import Tensor
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -138,3 +140,8 @@ def test_equal_layers_share_kernels() -> None:
         return len(emit_cuda(program(deep, tensor(64, 64), tensor(64, 64))).kernels)
 
     assert run(6) == run(2)
+
+
+def test_half_precision_is_refused_by_name() -> None:
+    with pytest.raises(BackendError, match="float16"):
+        emit_cuda(program(lambda x: x * 2, tensor(4).to(float16)))

@@ -1,4 +1,4 @@
-/* tile {a1=1 of 33}: amax, 2 sub, exp, 2 sum, log, 3 where; programs.py:49 */
+/* tile {a1=1 of 33}: amax, 2 sub, exp, 2 sum, log, 3 where; programs.py:50 */
 extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, int64_t *g3, float *g4, int *error) {
   for (int tile = blockIdx.x; tile < 33; tile += gridDim.x) {
     const int b0 = tile;
@@ -47,7 +47,7 @@ extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, int64_t *g3
   }
 }
 
-/* tile {}: sum; programs.py:49 */
+/* tile {}: sum; programs.py:50 */
 extern "C" __global__ void kernel_1(int64_t *g0, float *g1, float *g2, int *error) {
   for (int tile = blockIdx.x; tile < 1; tile += gridDim.x) {
     {
@@ -69,7 +69,7 @@ extern "C" __global__ void kernel_1(int64_t *g0, float *g1, float *g2, int *erro
   }
 }
 
-/* tile {}: sum, 3 div, 3 where, neg, mul, add; programs.py:49 */
+/* tile {}: sum, 3 div, 3 where, neg, mul, add; programs.py:50 */
 extern "C" __global__ void kernel_2(int64_t *g0, float *g1, float *g2, float *g3, float *g4, float *g5, float *g6, int *error) {
   __shared__ __align__(64) char scratch[256];
   for (int tile = blockIdx.x; tile < 1; tile += gridDim.x) {

@@ -11,6 +11,7 @@ from tinyaot.codegen.cuda import emit_cuda
 from tinyaot.compile import Options, lower, trace
 from tinyaot.ir import Program
 from tinyaot.nn import functional as F
+from tinyaot.passes import assign_layouts
 from tinyaot.tensor import Tensor
 
 FOLDER = Path(__file__).parent
@@ -88,8 +89,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 
 
 def program(run: Callable[..., object], *arguments: Tensor) -> Program:
-    """The planned program of a function of tensors."""
-    return lower(trace(run, *arguments), Options(), joint=False)[0]
+    """The program of a function of tensors, ready for regions."""
+    return assign_layouts(lower(trace(run, *arguments), Options(), joint=False)[0])
 
 
 def text(name: str) -> str:

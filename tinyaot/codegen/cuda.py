@@ -22,6 +22,7 @@ from tinyaot.codegen.fallback import fallback_lines
 from tinyaot.codegen.loops import Buffer, Combine, Index, Literal_, Loop, Stmt, Store
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.printer import CUDA, CUDA_TEAM, Dialect, Printer, neutral
+from tinyaot.errors import BackendError
 from tinyaot.ir import Program
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.grid import BLOCK, GridPlan, plan_grid
@@ -106,8 +107,12 @@ class Module:
 def emit_cuda(program: Program) -> Module:
     """Plan and emit a straight-line program (one entry point) for a GPU.
 
-    Raises BackendError for what fusion has no form for (float16, bfloat16).
+    Raises BackendError for what has no form, and for float16 and bfloat16.
     """
+    for value in [i.value for i in program.inputs] + [n.result for n in program.nodes]:
+        if value.type.dtype.short not in CUDA.memory:
+            name = value.type.dtype.name
+            raise BackendError(f"{value}: CUDA text has no {name} yet; cast to float32")
     return _Emitter(plan_grid(program)).run()
 
 

@@ -15,15 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyaot.ir import Program
-from tinyaot.passes.fusion.forms import to_forms
-from tinyaot.passes.fusion.graph import Graph, add_copy, build
+from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.model import volume, whole
 from tinyaot.passes.fusion.op import Op
-from tinyaot.passes.fusion.plan import FusionPlan, finish
-from tinyaot.passes.fusion.regions import Region, Stuck, partition, verdict
-from tinyaot.passes.fusion.storage import Overwritten
+from tinyaot.passes.fusion.plan import FusionPlan, plan_among
+from tinyaot.passes.fusion.regions import Region, verdict
 
 WARP, BLOCK = 32, 256  # threads that run in step, and of a block at most
 
@@ -38,24 +36,8 @@ class GridPlan:
 
 def plan_grid(program: Program) -> GridPlan:
     """Plan one entry point. BackendError for what has no form (see `to_forms`)."""
-    machine = Machine(grid=True)
-    late: set[int] = set()  # leaves that are overwritten by a copy at the end
-    while True:
-        g = build(to_forms(program), machine)
-        for op, leaf in list(g.overwrites.items()):
-            if leaf.value in late:
-                g.late.add(add_copy(g, op, readers=False))
-        try:
-            regions = partition(g, 1)
-            for region in regions:
-                cut(g, region)
-            plan = finish(g, 1, regions)
-            return GridPlan(plan, {r: team(g, r) for r in plan.regions})
-        except (Stuck, Overwritten) as stuck:
-            new = {g.overwrites[op].value for op in stuck.outputs} - late
-            if not new:
-                raise
-            late |= new
+    plan = plan_among(program, (1,), Machine(grid=True), cut)
+    return GridPlan(plan, {r: team(plan.graph, r) for r in plan.regions})
 
 
 def cut(g: Graph, region: Region) -> None:
