@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tinyaot as ta
 from tests.cuda.host import COMPILER, FORWARD, REVERSED, SHUFFLED, Host
 from tests.cuda.programs import PROGRAMS, path, program, tensor, text
 from tests.random_steps import random_arrays, random_step
@@ -20,7 +21,7 @@ from tinyaot.errors import BackendError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
 from tinyaot.nn import functional as F
-from tinyaot.shapes import float16
+from tinyaot.shapes import float16, int64
 from tinyaot.tensor import Tensor
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -43,9 +44,8 @@ def test_kept_text_compiles(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stdout + made.stderr
 
 
-def agree(step: Program, seed: int) -> None:
+def agree(step: Program, arrays: list[np.ndarray]) -> None:
     """The CPU's run of the text gives the interpreter's values, with the same bits in any order."""
-    arrays = random_arrays(step, seed)
     expected = interpret(step, *arrays)
     host = Host(step)
     runs = [host.run([np.array(a, order="C") for a in arrays], order) for order in ORDERS]
@@ -63,13 +63,16 @@ def agree(step: Program, seed: int) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_of_kept_programs(name: str) -> None:
-    agree(PROGRAMS[name](), 0)
+    step = PROGRAMS[name]()
+    arrays = [abs(a) % 10 if a.dtype == np.int64 else a for a in random_arrays(step, 0)]
+    agree(step, arrays)
 
 
 @needs_compiler
 @pytest.mark.parametrize("seed", [1, 4, 5, 10, 12, 19])
 def test_values_of_random_steps(seed: int) -> None:
-    agree(random_step(seed), seed)
+    step = random_step(seed)
+    agree(step, random_arrays(step, seed))
 
 
 @needs_compiler
@@ -98,7 +101,7 @@ def wide(x: Tensor) -> Tensor:
 @needs_compiler
 def test_rows_too_long_for_shared_memory_are_computed_again() -> None:
     step = program(wide, tensor(2, 7000))
-    agree(step, 0)
+    agree(step, random_arrays(step, 0))
     assert "row0" not in emit_cuda(step).source
     assert "row0" in emit_cuda(program(wide, tensor(2, 700))).source
 
@@ -109,7 +112,7 @@ def test_tiles_too_large_for_shared_memory_have_scratch() -> None:
         return F.softmax(F.softmax(x, -1).transpose(1, 2) * 2.0, -1)
 
     step = program(run, tensor(3, 90, 95))
-    agree(step, 0)
+    agree(step, random_arrays(step, 0))
     (launch,) = emit_cuda(step).steps
     assert isinstance(launch, Launch)
     assert launch.scratch >= 90 * 95 * 4
@@ -145,3 +148,14 @@ def test_equal_layers_share_kernels() -> None:
 def test_half_precision_is_refused_by_name() -> None:
     with pytest.raises(BackendError, match="float16"):
         emit_cuda(program(lambda x: x * 2, tensor(4).to(float16)))
+
+
+@needs_compiler
+def test_an_index_out_of_range_is_reported() -> None:
+    step = program(lambda x, at: (x + 1.0)[at], tensor(5, 3), ta.zeros(4, dtype=int64))
+    host = Host(step)
+    x, at = np.zeros((5, 3), np.float32), np.array([0, -5, 4, 1])
+    (y,) = host.run([x, at])
+    assert np.array_equal(y, np.ones((4, 3), np.float32)) and not host.errors.any()
+    host.run([x, np.array([0, 7, 4, 1])])
+    assert host.errors[: len(host.module.checks)].tolist() == [8]  # the index, and one

@@ -39,7 +39,8 @@ class Host:
             self.library = ctypes.CDLL(str(library))
 
     def run(self, inputs: Sequence[np.ndarray], order: int = FORWARD) -> list[np.ndarray]:
-        """The outputs, computed in fresh memory full of NaN; mutated inputs are written."""
+        """The outputs, computed in fresh memory full of NaN; mutated inputs are written, and
+        `errors` is what the error slots say."""
         graph = self.module.plan.fusion.graph
         takes = list(inputs)
         assert all(x.flags.c_contiguous for x in takes)
@@ -49,7 +50,7 @@ class Host:
         for fresh in (self.arena, *gives):
             fresh.reshape(-1).view(np.uint8).fill(0xFF)
         self.memory = {"input": takes, "output": gives}
-        self.error = ctypes.c_int(0)
+        self.errors = np.zeros(len(self.module.checks) + 1, np.int64)
         for step in self.module.steps:
             if isinstance(step, Launch):
                 self.launch(step, order)
@@ -71,7 +72,8 @@ class Host:
     def launch(self, step: Launch, order: int) -> None:
         scratch = np.full(step.blocks * step.scratch + 64, 0xFF, np.uint8)
         values = [self.address(p) for p in step.arguments]
-        values += [scratch.ctypes.data] * bool(step.scratch) + [ctypes.addressof(self.error)]
+        values += [scratch.ctypes.data] * bool(step.scratch)
+        values.append(self.errors.ctypes.data + 8 * step.slot)
         holders = [ctypes.c_void_p(v) for v in values]
         pointers = (ctypes.c_void_p * len(holders))(*map(ctypes.addressof, holders))
         function = getattr(self.library, f"run_{step.kernel}")

@@ -1,5 +1,5 @@
 /* tile {a4=1 of 6, a3=1 of 100}: add, tanh, sigmoid, mul; programs.py:28 */
-extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, float *g3, int *error) {
+extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, float *g3, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 600; tile += gridDim.x * blockDim.x) {
     const int b0 = tile / 100;
     const int b1 = tile % 100;

@@ -1,5 +1,5 @@
 /* tile {}: add, 3 cast, 2 pow, 2 sub, div, sqrt; programs.py:75 */
-extern "C" __global__ void kernel_0(float *g0, int *error) {
+extern "C" __global__ void kernel_0(float *g0, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 1; tile += gridDim.x * blockDim.x) {
     {
       float *const p0 = g0;
@@ -11,7 +11,7 @@ extern "C" __global__ void kernel_0(float *g0, int *error) {
 }
 
 /* tile {}: sum; programs.py:72 */
-extern "C" __global__ void kernel_1(float *g0, float *g1, float *g2, int *error) {
+extern "C" __global__ void kernel_1(float *g0, float *g1, float *g2, int64_t *error) {
   for (int tile = blockIdx.x; tile < 1; tile += gridDim.x) {
     {
       float *const y = g2;
@@ -38,7 +38,7 @@ extern "C" __global__ void kernel_1(float *g0, float *g1, float *g2, int *error)
 }
 
 /* tile {a5=1 of 20, a6=1 of 31}: 3 add, sqrt, 2 div, mul, sub; programs.py:75 */
-extern "C" __global__ void kernel_2(double *g0, float *g1, float *g2, float *g3, float *g4, float *g5, int *error) {
+extern "C" __global__ void kernel_2(double *g0, float *g1, float *g2, float *g3, float *g4, float *g5, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 620; tile += gridDim.x * blockDim.x) {
     const int b0 = tile / 31;
     const int b1 = tile % 31;

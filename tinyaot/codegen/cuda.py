@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.c import comment, header
-from tinyaot.codegen.fallback import fallback_lines
+from tinyaot.codegen.fallback import checks_of, fallback_lines
 from tinyaot.codegen.loops import Buffer, Combine, Index, Literal_, Loop, Stmt, Store
 from tinyaot.codegen.lower import lower_nest
+from tinyaot.codegen.nests import Check
 from tinyaot.codegen.printer import CUDA, CUDA_TEAM, Dialect, Printer, neutral
 from tinyaot.errors import BackendError
 from tinyaot.ir import Program
@@ -53,13 +54,14 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A call of a kernel: its arguments, then (if it asks for some) scratch of `scratch` bytes a
-    block, then the flag of bad indices."""
+    block, then its error slots, the module's from `slot` on."""
 
     kernel: str
     blocks: int
     threads: int
     arguments: tuple[Place, ...]
     scratch: int
+    slot: int
     region: Region
 
     def __str__(self) -> str:
@@ -92,11 +94,13 @@ class Product:
 
 @dataclass(slots=True)
 class Module:
-    """The text of all kernels, and a step in order. `arena`: bytes."""
+    """The text of all kernels, and a step in order; what its error slots (int64, 0 before the step)
+    report. `arena`: bytes."""
 
     source: str
     kernels: dict[str, str]
     steps: list[Launch | Product]
+    checks: list[Check]
     plan: GridPlan
 
     @property
@@ -136,6 +140,7 @@ class _Emitter:
         self.where = _Places(plan.fusion, CUDA.memory)
         self.names: dict[str, str] = {}  # of kernels, by their text without name and comment
         self.kernels: dict[str, str] = {}
+        self.checks: list[Check] = []
 
     def run(self) -> Module:
         steps: list[Launch | Product] = []
@@ -147,7 +152,7 @@ class _Emitter:
             elif any(isinstance(s, Nest) or s.op.form == "fallback" for s in self.all(region)):
                 steps.append(self.launch(region))
         parts = [header("vmath.h"), header("team.h"), *self.kernels.values()]
-        return Module("\n\n".join(parts) + "\n", self.kernels, steps, self.grid)
+        return Module("\n\n".join(parts) + "\n", self.kernels, steps, self.checks, self.grid)
 
     def all(self, region: Region) -> Sequence[Nest | Single]:
         return self.plan.schedule.statements[region]
@@ -173,13 +178,15 @@ class _Emitter:
         words = CUDA_TEAM if team > 1 else CUDA
         if all(self.g.size(op) < COUNTED for op in self.touched(region)):
             words = replace(words, long="int")
-        body, kept = self.body(region, words)
+        body, kept, checks = self.body(region, words)
         if team > 1 and kept > SHARED // 2:
-            body, kept = self.body(region, replace(words, keeps=False))
+            body, kept, checks = self.body(region, replace(words, keeps=False))
+        slot = len(self.checks)
+        self.checks += checks
         scratch = padded(self.scratch(region))
         outside = team > 1 and scratch > SHARED // 2
         params = [f"{CUDA.memory[p.dtype.short]} *{name}" for p, name in self.where.params.items()]
-        params += ["char *scratches"] * outside + ["int *error"]
+        params += ["char *scratches"] * outside + ["int64_t *error"]
         lines = [words.function("KERNEL", ", ".join(params)) + " {"]
         if outside:
             lines.append(f"  char *const scratch = scratches + blockIdx.x * {scratch}L;")
@@ -191,7 +198,7 @@ class _Emitter:
         blocks = min(BLOCKS, tiles if team > 1 else -(-tiles // threads))
         name = self.named(region, renumbered("\n".join(lines)))
         arguments = tuple(self.where.params)
-        return Launch(name, blocks, threads, arguments, scratch if outside else 0, region)
+        return Launch(name, blocks, threads, arguments, scratch if outside else 0, slot, region)
 
     def named(self, region: Region, text: str) -> str:
         """The kernel with this text."""
@@ -233,25 +240,32 @@ class _Emitter:
             lines.append(f"    const {long} b{a.id} = {at};")
         return lines
 
-    def body(self, region: Region, words: Dialect) -> tuple[list[str], int]:
-        """The statements of a tile, and the bytes of the rows that they keep."""
+    def body(self, region: Region, words: Dialect) -> tuple[list[str], int, list[Check]]:
+        """The statements of a tile, the bytes of the rows that they keep, and what they check."""
         lines: list[str] = []
         kept = 0
+        checks: list[Check] = []
         for at, s in enumerate(self.all(region)):
             found: list[str] = []
             if isinstance(s, Nest):
-                found, more = self.nest(region, s, at, words)
+                found, more, own = self.nest(region, s, at, words, len(checks))
                 kept += more
+                checks += own
             elif s.op.form == "fallback":
                 args = [self.where.of(a, region).text for a in self.g.reads[s.op]]
                 out = self.where.own(s.op, region).text
-                found = ["    " + x for x in fallback_lines(s.op, args, out, CUDA)]
+                text = fallback_lines(s.op, args, out, CUDA, len(checks))
+                found = ["    " + line for line in text]
+                checks += checks_of(s.op)
             lines += found
             if found and words.once and len(self.all(region)) > 1:
                 lines.append("    __syncthreads();")  # another thread reads, or writes what it read
-        return lines, kept
+        return lines, kept, checks
 
-    def nest(self, region: Region, s: Nest, at: int, words: Dialect) -> tuple[list[str], int]:
+    def nest(
+        self, region: Region, s: Nest, at: int, words: Dialect, slot: int
+    ) -> tuple[list[str], int, list[Check]]:
+        """Statement `at`, whose error slots begin at `slot` of the kernel's."""
         schedule = self.plan.schedule
         lowered = lower_nest(self.g, schedule, self.where, region, s, at, words)
         printer = Printer(words)
@@ -260,17 +274,20 @@ class _Emitter:
             lines += self.clear(op, combine, region, printer)
         lines.append("    {")
         for p, argument in zip(lowered.kernel.params, lowered.arguments):
-            kind = (
-                f"const {words.long} "
-                if p.dtype is None
-                else f"{words.memory[p.dtype.short]} *const "
-            )
+            kind = f"const {words.long} "
+            if p.dtype is not None:
+                kind = f"{words.memory[p.dtype.short]} *const "
             lines.append(f"      {kind}{p.name} = {argument};")
+        if slot and lowered.checks:
+            lines += [f"      int64_t *const slots = error + {slot};"]
+            lines += ["      {", "        int64_t *const error = slots;"]
         body = lowered.kernel.body
         for stmt in body:
             lines += printer.stmt(stmt, "      ")
+        if slot and lowered.checks:
+            lines.append("      }")
         kept = sum(b.size * b.dtype.itemsize for b in body if isinstance(b, Buffer))
-        return [*lines, "    }"], kept
+        return [*lines, "    }"], kept, lowered.checks
 
     def clear(self, op: Op, combine: Combine, region: Region, printer: Printer) -> list[str]:
         """Bring the tile's part of an accumulation to its neutral value."""
