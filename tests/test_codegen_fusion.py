@@ -249,3 +249,33 @@ def test_scores_are_made_again_in_the_backward() -> None:
     assert compiled.records[-1].memory["arena"] < n * n  # nor does the forward hold them
     step = ta.compile(lambda q, k, v: ta.grad(loss(), [q, k, v]), backend="c")
     assert step.explain(q, k, v).memory["planned_peak"] < n * n * 4  # nor a whole step
+
+
+@needs_compiler
+def test_long_rows_do_not_fill_the_stack() -> None:
+    def rows(x: Sym) -> dict[str, Sym]:
+        e = ops.exp(ops.sin(x))
+        return {"y": ops.div(ops.tanh(e), ops.sum(e, axes=(1,)))}
+
+    check(program({"x": (float32, (2, 3_000_000))}, rows))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "shape", [(5, 7), (33, 65), (3, 4, 257), (2, 40_001), (9, 8), (70,), (6, 1)]
+)
+def test_random_bits_are_those_of_each_element(shape: tuple[int, ...]) -> None:
+    """A row is made at once, wherever it begins; with a mask read again in a later loop."""
+
+    def draw(seed: Sym, base: Sym, x: Sym) -> dict[str, Sym]:
+        bits = ops.random_bits(seed, base, ordinal=3, shape=shape)
+        kept = ops.where(ops.ge(bits, 1 << 30), x, 0.0)
+        total = ops.sum(kept, axes=(len(shape) - 1,))
+        return {"bits": bits, "y": ops.mul(kept, total)}
+
+    p = program({"seed": (int64, ()), "base": (int64, ()), "x": (float32, shape)}, draw)
+    for threads in (1, 2):
+        check(p, threads)
+    executable = cpu.Executable(p, threads=2)
+    given = [np.array(2**40 + 5), np.array(2**33), np.zeros(shape, np.float32)]
+    assert np.array_equal(executable.run("step", given)[0], interpret(p, *given)[0])

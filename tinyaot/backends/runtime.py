@@ -16,7 +16,7 @@ from pathlib import Path
 from tinyaot.backends.toolchain import FUSED, Build
 
 POOL = 0
-ELEMENT = {4: "float", 8: "double"}  # of a product, by bytes
+ELEMENT = {4: ("float", "int32_t"), 8: ("double", "int64_t")}  # of a product, by bytes
 
 
 def prepare() -> None:
@@ -32,7 +32,9 @@ def _start(what: int) -> Build:
     if what == POOL:
         source = (folder / "runtime.c").read_text()
     else:
-        source = f'#define T {ELEMENT[what]}\n#define NAME tinyaot_product\n#include "gemm.h"\n'
+        t, lane = ELEMENT[what]
+        names = {"T": t, "LANE": lane, "NAME": "tinyaot_product"}
+        source = "".join(f"#define {a} {b}\n" for a, b in names.items()) + '#include "gemm.h"\n'
     return Build([source], FUSED, folder)
 
 

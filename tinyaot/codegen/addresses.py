@@ -84,7 +84,7 @@ class Addresses:
             offsets[a] = offsets.get(a, 0) + s
         for a, s in offsets.items():
             if a in opened and s:
-                text += f" + b{a.id} * {s}L"
+                text += f" + b{a.id}" + (f" * {s}L" if s != 1 else "")
         found.text = text
         if home.space == "partial" and home.region is not region:
             found.step, found.count = home.step // root.dtype.itemsize, self.plan.threads

@@ -17,7 +17,7 @@ from tinyaot.codegen.fallback import checks_of, fallback_lines
 from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.nests import Check
-from tinyaot.codegen.printer import C, Printer, neutral
+from tinyaot.codegen.printer import C, Printer, literal, neutral
 from tinyaot.codegen.products import Size, product_lines
 from tinyaot.passes.fusion.figures import tile_text
 from tinyaot.passes.fusion.labels import Atom
@@ -238,7 +238,7 @@ class _Entry:
         kind = C.memory[op.dtype.short]
         if combine == "sum":
             return [*lines, f"{pad}  memset({at}, 0, {tail} * sizeof({kind}));"]
-        value = neutral(combine, op.dtype)
+        value = literal(neutral(combine, op.dtype), op.dtype)
         return [*lines, f"{pad}  for (int64_t z = 0; z < {tail}; z++) ({at})[z] = {value};"]
 
     def nest(self, region: Region, s: Nest, at: int, pad: str) -> list[str]:

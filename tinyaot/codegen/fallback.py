@@ -30,8 +30,8 @@ def checks_of(op: Op) -> list[Check]:
 def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect, slot: int) -> Lines:
     """C text of the op. `args`, `out`: pointer expressions; `slot`: its first error slot."""
     types = [dialect.memory[x.dtype.short] for x in op.ins]
-    lines = [f"const {t} *restrict x{j} = {a};" for j, (t, a) in enumerate(zip(types, args))]
-    lines.append(f"{dialect.memory[op.dtype.short]} *restrict y = {out};")
+    lines = [f"const {t} *__restrict__ x{j} = {a};" for j, (t, a) in enumerate(zip(types, args))]
+    lines.append(f"{dialect.memory[op.dtype.short]} *__restrict__ y = {out};")
     if checks_of(op):
         lines.append(f"int64_t *const report = error + {slot};")
     return ["{", *("  " + line for line in lines + _EMITTERS[op.name](op, dialect)), "}"]
@@ -93,7 +93,7 @@ def argsort(op: Op, dialect: Dialect) -> Lines:
     if op.attrs["descending"]:
         before = "b > a || (b != b && a == a)"
     return [
-        f"static _Thread_local int64_t spare[{op.ins[0].shape[op.attrs['axis']]}];",
+        dialect.spare.format("int64_t", "spare", op.ins[0].shape[op.attrs["axis"]]) + ";",
         *lanes(
             op,
             [

@@ -173,6 +173,18 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
+class RandomRow:
+    """array[i] = 32 random bits of element + i, for i < count."""
+
+    array: str
+    seed: Expr
+    base: Expr
+    ordinal: int
+    element: Index
+    count: int | str
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """for (var = 0; var < extent; var++). `vector`: iterations are independent but for `folds`."""
 
@@ -183,7 +195,7 @@ class Loop:
     folds: tuple[Start, ...] = ()
 
 
-Stmt = Let | Store | Start | Fold | Finish | Report | Buffer | Loop
+Stmt = Let | Store | Start | Fold | Finish | Report | Buffer | RandomRow | Loop
 
 
 @dataclass(frozen=True, slots=True)

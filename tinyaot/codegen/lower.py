@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tinyaot.codegen.addresses import Addresses, extent_text
+from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.flatten import flatten, live
 from tinyaot.codegen.loops import (
     Buffer,
@@ -22,7 +22,7 @@ from tinyaot.codegen.loops import (
     Var,
 )
 from tinyaot.codegen.nests import Check
-from tinyaot.codegen.printer import sees_nan
+from tinyaot.codegen.printer import C, Dialect, sees_nan
 from tinyaot.codegen.reading import Reader
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.graph import Graph
@@ -44,12 +44,18 @@ class Lowered:
 
 
 def lower_nest(
-    g: Graph, plan: Schedule, where: Addresses, region: Region, nest: Nest, at: int
+    g: Graph,
+    plan: Schedule,
+    where: Addresses,
+    region: Region,
+    nest: Nest,
+    at: int,
+    dialect: Dialect = C,
 ) -> Lowered:
     """Lower statement `at` of a region."""
     kept: dict[Op, str] = {}
     while True:  # the first time finds out which vectors need a row buffer
-        lowering = _Lowering(g, plan, where, region, nest, at, dict(kept))
+        lowering = _Lowering(g, plan, where, region, nest, at, dict(kept), dialect)
         result = lowering.run()
         if lowering.buffers == kept:
             return result
@@ -69,7 +75,7 @@ class _Lowering(Reader):
                 self.emit_scalar(op)
         body: list[Stmt] = [
             Buffer(name, op.dtype, self.region.extent(self.inner))
-            for op, name in self.kept.items()
+            for op, name in (*self.kept.items(), *self.bits.items())
             if self.inner
         ]
         body += self.loops()  # extents become parameters here
@@ -80,7 +86,7 @@ class _Lowering(Reader):
         inside: list[Stmt] = list(self.pre[len(self.rows)])
         for stage in self.stages:
             if self.inner is not None and stage.body:
-                inside += stage.folds
+                inside += [*stage.before, *stage.folds]
                 inside.append(
                     Loop(
                         self.names[self.inner],
@@ -101,10 +107,6 @@ class _Lowering(Reader):
         if not isinstance(loop.extent, int) or any(isinstance(s, Loop) for s in loop.body):
             return loop
         return replace(loop, extent=self.param(str(loop.extent), None))
-
-    def extent(self, a: Atom) -> int | str:
-        text = extent_text(self.region, a)
-        return text if isinstance(text, int) else self.param(text, None)
 
     def emit_vector(self, op: Op) -> None:
         stage = self.stages[self.vec[op]]

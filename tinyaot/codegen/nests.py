@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tinyaot.codegen.addresses import Addresses
+from tinyaot.codegen.addresses import Addresses, extent_text
 from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
+from tinyaot.codegen.printer import Dialect
 from tinyaot.ops.core import TABLE
 from tinyaot.ops.elementwise import TRANSCENDENTAL
 from tinyaot.passes.fusion.graph import Graph
@@ -21,6 +22,8 @@ from tinyaot.passes.fusion.statements import Nest, Schedule
 from tinyaot.shapes import DType
 
 SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
+FEW_BITS = 8  # elements of a row whose random bits are made one by one
+KEPT = 1 << 15  # elements of a row that a stack has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,9 @@ class Check:
 
 @dataclass(slots=True)
 class Stage:
-    """One vector loop and the scalars after it."""
+    """One vector loop, what it finds ready, and the scalars after it."""
 
+    before: list[Stmt] = field(default_factory=list)
     folds: list[Start] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
     after: list[Stmt] = field(default_factory=list)
@@ -57,12 +61,18 @@ class Frame:
         nest: Nest,
         at: int,
         kept: dict[Op, str],
+        dialect: Dialect,
     ) -> None:
         self.g, self.plan, self.where, self.region = g, plan, where, region
         self.nest, self.at, self.kept = nest, at, kept
         self.buffers: dict[Op, str] = dict(kept)
-        self.inner = nest.inner if nest.inner and region.extent(nest.inner) > 1 else None
-        self.rows = [a for a in nest.rows if region.extent(a) > 1]
+        order = (*nest.rows, nest.inner) if nest.inner else nest.rows
+        self.rows = [a for a in order if region.extent(a) > 1]
+        self.inner = self.rows.pop() if self.rows else None
+        size = region.extent(self.inner) if self.inner else 0
+        self.cuts = dialect.cuts and SHORTEST <= size <= LONGEST
+        self.keeps = dialect.keeps and size <= KEPT
+        self.random_rows = dialect.random_rows and FEW_BITS <= size <= KEPT
         self.depth = {a: d for d, a in enumerate(self.rows)}
         self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
         if self.inner:
@@ -73,6 +83,7 @@ class Frame:
         self.count = 0
         self.pre: list[list[Stmt]] = [[] for _ in range(len(self.rows) + 1)]
         self.row_memo: dict[object, str] = {}
+        self.bits: dict[Op, str] = {}  # rows of random bits
         self.scalar: dict[Op, str] = {}
         self.checks: list[Check] = []  # by error slot
         self.cleared: dict[Op, Combine] = {}
@@ -94,6 +105,11 @@ class Frame:
         self.params.append(Param(f"p{len(self.params)}", dtype))
         self.arguments.append(text)
         return self.params[-1].name
+
+    def extent(self, a: Atom) -> int | str:
+        """How far a loop goes: a number, or the name of a parameter."""
+        text = extent_text(self.region, a)
+        return text if isinstance(text, int) else self.param(text, None)
 
     def index(self, strides: dict[Atom, int], skip: Iterable[Atom] = ()) -> Index:
         """The element that the loops are at."""
@@ -118,8 +134,6 @@ class Frame:
         """A stage for every op. A chain of slow maps is cut, too: a processor overlaps the
         iterations of a short loop, and in a long one waits for each."""
         deep: dict[Op, int] = {}  # the last slow map at or before an op: its stage
-        inner = self.region.extent(self.inner) if self.inner else 0
-        cuts = SHORTEST <= inner <= LONGEST
         for op in self.nest.all:
             after, same = -1, 0
             for access in self.g.reads[op]:
@@ -137,7 +151,7 @@ class Frame:
                 stage = max(same, after + 1)
                 before = max((deep.get(a.root, -1) for a in self.g.reads[op]), default=-1)
                 if op.form == "map" and TABLE[op.name].weight >= TRANSCENDENTAL:
-                    stage += cuts and before == stage
+                    stage += self.cuts and before == stage
                     before = stage
                 self.vec[op], deep[op] = stage, before
         last = max([0, *self.vec.values(), *self.pos.values()])

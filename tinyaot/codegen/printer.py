@@ -2,15 +2,17 @@
 
 A map's scalar expression is the one in the table of primitives: its calls get the operands' dtype
 as a suffix (`exp({0})` prints as `exp_f32(v1)`), and a dialect brings headers that define these
-names. What differs between C and CUDA C++ is a dozen words, listed in `Dialect`.
+names. What differs between C and CUDA C++ is a dozen words, listed in `Dialect`. In CUDA a tile
+belongs to one thread, for which every loop is a loop, or to a *team*, the threads of a block: they
+share out vector loops, fold what each has folded, and one of them stores what all have computed.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from tinyaot.codegen.loops import (
     Param,
     Position,
     Random,
+    RandomRow,
     Report,
     Start,
     Stmt,
@@ -42,24 +45,37 @@ from tinyaot.ops.core import TABLE
 from tinyaot.shapes import DType, float64
 
 _CALL = re.compile(r"([a-z_][a-z0-9_]*)\(")
-_ATOM = re.compile(r"[\w.]+(\([^()]*\))?|\w+\[[^\[\]]*\]")
+_ATOM = re.compile(r"[\w.]+(e-\d+f?)?(\([^()]*\))?|\w+\[[^\[\]]*\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The words of a language. `scalar` and `memory`: a dtype's type in a register and in memory;
-    `vector`: what announces a vector loop with its folds; `function`: a kernel's head."""
+    `vector`: what announces a vector loop; `loop`: the head of a loop (variable, extent, whether a
+    vector loop); `folded`: what completes an accumulator after its vector loop; `once`: what guards
+    a store outside vector loops; `row`: declares elements that are kept between vector loops;
+    `spare`: declares scratch of a fallback; `function`: a kernel's head; `cuts`: whether long
+    chains of slow maps are cut into several loops; `keeps`: whether rows are kept between vector
+    loops, or computed again; `random_rows`: whether random bits are made a row at a time."""
 
     name: str
     scalar: dict[str, str]
     memory: dict[str, str]
-    vector: Callable[[Sequence[Start]], list[str]]
     function: Callable[[str, str], str]
+    vector: Callable[[Loop], list[str]] = lambda loop: []
+    folded: Callable[[Start], list[str]] = lambda start: []
+    first: str = "0"  # iteration of a vector loop, and the step to the next
+    step: str = "1"
+    once: str = ""
+    row: str = "{0} {1}[{2}]"
+    spare: str = "static {0} {1}[{2}]"
     long: str = "int64_t"
-    align: str = "__attribute__((aligned(64)))"
+    cuts: bool = False
+    keeps: bool = True
+    random_rows: bool = False
 
 
-def number(x: bool | int | float, dtype: DType) -> str:
+def literal(x: bool | int | float, dtype: DType) -> str:
     """A literal that reads back as the same value of the dtype."""
     if dtype.kind == "bool":
         return str(int(bool(x)))
@@ -79,21 +95,19 @@ def number(x: bool | int | float, dtype: DType) -> str:
     return (text if any(c in text for c in ".e") else text + ".0") + suffix
 
 
-def neutral(combine: str, dtype: DType) -> str:
+def neutral(combine: str, dtype: DType) -> bool | int | float:
     """Where an accumulation starts."""
     match combine:
         case "sum":
-            return number(0, dtype)
+            return 0
         case "prod":
-            return number(1, dtype)
-        case "amax" if dtype.is_floating:
-            return "-INFINITY"
-        case "amin" if dtype.is_floating:
-            return "INFINITY"
+            return 1
+    if dtype.is_floating:
+        return -math.inf if combine == "amax" else math.inf
     if dtype.kind == "bool":
-        return "0" if combine == "amax" else "1"
+        return combine == "amin"
     info = np.iinfo(dtype.numpy)
-    return number(int(info.min if combine == "amax" else info.max), dtype)
+    return int(info.min if combine == "amax" else info.max)
 
 
 class Printer:
@@ -114,7 +128,7 @@ class Printer:
             case Var(name):
                 return name
             case Literal_(value, dtype):
-                return number(value, dtype)
+                return literal(value, dtype)
             case Load(array, index):
                 return f"{array}[{self.index(index)}]"
             case Position(index, dtype):
@@ -172,7 +186,8 @@ class Printer:
             case _:
                 return f"{target} = {target} < {text} ? {target} : {text};"
 
-    def stmt(self, s: Stmt, pad: str) -> list[str]:
+    def stmt(self, s: Stmt, pad: str, shared: bool = False) -> list[str]:
+        """Lines of a statement. `shared`: inside a vector loop, whose iterations a team shares."""
         d = self.dialect
         match s:
             case Let(name, dtype, expr, is_index):
@@ -180,13 +195,15 @@ class Printer:
                 return [f"{pad}{kind} {name} = {self.expr(expr)};"]
             case Store(array, index, expr, dtype, combine):
                 place = f"{array}[{self.index(index)}]"
+                pad += "" if shared else d.once
                 if combine in ("amax", "amin"):
                     call = "maximum" if combine == "amax" else "minimum"
                     value = f"{call}_{dtype.short}({place}, {self.expr(expr)})"
                     return [f"{pad}{place} = {value};"]
                 return [pad + self.fold(place, self.expr(expr), combine)]
             case Start(name, dtype, combine):
-                lines = [f"{pad}{d.scalar[dtype.short]} {name} = {neutral(combine, dtype)};"]
+                value = literal(neutral(combine, dtype), dtype)
+                lines = [f"{pad}{d.scalar[dtype.short]} {name} = {value};"]
                 if sees_nan(combine, dtype):
                     lines.append(f"{pad}int {name}_nan = 0;")
                 return lines
@@ -199,14 +216,22 @@ class Printer:
             case Report(name, test, slot):
                 return [f"{pad}if ({name} {test} 0) error[{slot}] = {name};"]
             case Finish(name, dtype, combine):
-                return [f"{pad}{name} = {name}_nan ? {number(math.nan, dtype)} : {name};"]
+                return [f"{pad}{name} = {name}_nan ? {literal(math.nan, dtype)} : {name};"]
             case Buffer(name, dtype, size):
-                return [f"{pad}{d.scalar[dtype.short]} {name}[{size}] {d.align};"]
+                return [pad + d.row.format(d.scalar[dtype.short], name, size) + ";"]
+            case RandomRow(array, seed, base, ordinal, element, count):
+                draw = f"{self.operand(base)} + {ordinal}"
+                where = f"{self.index(element)}, {count}, {array}"
+                return [f"{pad}rt->random_row({self.expr(seed)}, {draw}, {where});"]
             case Loop(var, extent, body, vector, folds):
-                head = [pad + line for line in d.vector(folds)] if vector else []
-                head.append(f"{pad}for ({d.long} {var} = 0; {var} < {extent}; {var}++) {{")
-                inside = [line for x in body for line in self.stmt(x, pad + "  ")]
-                return [*head, *inside, pad + "}"]
+                lines = [pad + line for line in d.vector(s)] if vector else []
+                first, step = (d.first, d.step) if vector else ("0", "1")
+                more = f"{var}++" if step == "1" else f"{var} += {step}"
+                lines.append(f"{pad}for ({d.long} {var} = {first}; {var} < {extent}; {more}) {{")
+                inside = shared or vector
+                lines += [line for x in body for line in self.stmt(x, pad + "  ", inside)]
+                done = [pad + line for f in folds if vector for line in d.folded(f)]
+                return [*lines, pad + "}", *done]
 
     def param(self, p: Param) -> str:
         if p.dtype is None:
@@ -229,14 +254,23 @@ def sees_nan(combine: str, dtype: DType) -> bool:
 _OPERATOR = {"sum": "+", "prod": "*", "amax": "max", "amin": "min"}
 
 
-def _simd(folds: Sequence[Start]) -> list[str]:
+def _simd(loop: Loop) -> list[str]:
+    if any(isinstance(s, Let) and isinstance(s.expr, Checked) for s in loop.body):
+        return []  # it reports through a pointer
     by: dict[str, list[str]] = {}
-    for f in folds:
+    for f in loop.folds:
         by.setdefault(_OPERATOR[f.combine], []).append(f.name)
         if sees_nan(f.combine, f.dtype):
             by.setdefault("|", []).append(f"{f.name}_nan")
     clauses = "".join(f" reduction({op}: {', '.join(names)})" for op, names in by.items())
     return [f"#pragma omp simd{clauses}"]
+
+
+def _fold_team(start: Start) -> list[str]:
+    lines = [f"{start.name} = fold_team({start.name}, {start.combine}_of());"]
+    if sees_nan(start.combine, start.dtype):
+        lines.append(f"{start.name}_nan = __syncthreads_or({start.name}_nan);")
+    return lines
 
 
 _TYPES = {
@@ -251,10 +285,33 @@ _TYPES = {
     "f64": "double",
 }
 
+_REGISTERS = {**_TYPES, "bool": "int"}
+
 C = Dialect(
     "C",
-    {**_TYPES, "bool": "int"},
+    _REGISTERS,
     _TYPES,
-    _simd,
     lambda name, params: f"static __attribute__((noinline)) void {name}({params})",
+    vector=_simd,
+    row="{0} {1}[{2}] __attribute__((aligned(64)))",
+    spare="static _Thread_local {0} {1}[{2}]",
+    cuts=True,
+    random_rows=True,
+)
+
+CUDA = Dialect(
+    "CUDA",
+    _REGISTERS,
+    _TYPES,
+    lambda name, params: f'extern "C" __global__ void {name}({params})',
+    spare="static __device__ {0} {1}[{2}]",
+)
+
+CUDA_TEAM = replace(
+    CUDA,
+    first="threadIdx.x",
+    step="blockDim.x",
+    once="if (threadIdx.x == 0) ",
+    folded=_fold_team,
+    row="__shared__ {0} {1}[{2}]",
 )

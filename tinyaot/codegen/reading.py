@@ -24,6 +24,7 @@ from tinyaot.codegen.loops import (
     Load,
     Position,
     Random,
+    RandomRow,
     Report,
     Start,
     Total,
@@ -129,7 +130,12 @@ class Reader(Frame):
         if op in memo:
             return memo[op]
         expr: Expr
-        if self.vec[op] < stage and (self.is_stored(op) or not self.is_cheap(op)):
+        if op.form == "random" and self.random_rows:
+            memo[op] = name = self.fresh()
+            self.stages[stage].body.append(Let(name, op.dtype, self.random_row(op, stage)))
+            return name
+        keep = self.keeps and not self.is_cheap(op)
+        if self.vec[op] < stage and (keep or self.is_stored(op)):
             if self.is_stored(op):
                 own = self.where.own(op, self.region)
                 expr = Load(self.param(own.text, own.dtype), self.index(own.strides))
@@ -178,12 +184,7 @@ class Reader(Frame):
             return Load(pointer, index)
         if op.form == "random":
             seed, base = self.operand(op, 0, stage), self.operand(op, 1, stage)
-            terms, coef = [], 1
-            for a in reversed(self.g.flat[op]):
-                terms.append((coef, a))
-                coef *= a.size
-            element = self.global_index(0, reversed(terms))
-            return Random(seed, base, op.attrs["ordinal"], element)
+            return Random(seed, base, op.attrs["ordinal"], self.element(op))
         args = tuple(self.operand(op, i, stage) for i in range(len(op.ins)))
         if op.name == "set_value":
             return args[1]
@@ -192,6 +193,30 @@ class Reader(Frame):
             return args[0]
         dtype = op.ins[-1].dtype if op.name == "where" else op.ins[0].dtype
         return Apply(op.name, args, dtype, op.dtype, op.attrs)
+
+    def element(self, op: Op) -> Index:
+        """The row-major logical index of op's element."""
+        terms, coef = [], 1
+        for a in reversed(self.g.flat[op]):
+            terms.append((coef, a))
+            coef *= a.size
+        return self.global_index(0, reversed(terms))
+
+    def random_row(self, op: Op, stage: int) -> Expr:
+        """Random bits from a row that is made before the loop, if the loop runs along it."""
+        assert self.inner is not None
+        i = self.names[self.inner]
+        element = self.element(op)
+        if (1, i) not in element.terms:
+            return self.expression(op, stage)
+        if op not in self.bits:
+            self.bits[op] = name = f"bits{len(self.bits)}"
+            seed, base = self.operand(op, 0, stage), self.operand(op, 1, stage)
+            start = Index(element.const, tuple(t for t in element.terms if t != (1, i)))
+            count = self.extent(self.inner)
+            row = RandomRow(name, seed, base, op.attrs["ordinal"], start, count)
+            self.stages[stage].before.append(row)
+        return Load(self.bits[op], Index(0, ((1, i),)))
 
     def check(self, op: Op, value: Expr, stage: int | None) -> None:
         """Report a value that is not within bounds. A vector loop folds what there is to report: a
@@ -231,7 +256,6 @@ class Reader(Frame):
             let = Let(name, int64, checked, index=True)
             if varies and stage is not None:
                 self.stages[stage].body.append(let)
-                self.stages[stage].vector = False  # it reports through a pointer
             elif access.root in self.members:
                 self.scalar_lines(access.root, self.atoms_of(access.root)).append(let)
             else:

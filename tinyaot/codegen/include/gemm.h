@@ -1,7 +1,8 @@
 /* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): panels of A and B packed
    so that they stream from cache, and a micro-kernel that keeps an MR x NR block of C in vector
-   registers. Written in vector extensions; an object for each element type, with T and NAME
-   defined. One thread a call: callers share out rows or columns. */
+   registers. Rows of A that are contiguous are read in place, unless many panels of B use them.
+   Written in vector extensions; an object for each element type, with T, LANE (an integer as wide)
+   and NAME defined. One thread a call: callers share out rows or columns. */
 #include "runtime.h"
 #include <string.h>
 
@@ -21,6 +22,7 @@
 #define KC 320
 #define MC (96 / MR * MR)
 #define NC 1024
+#define FEW 384 /* columns for which packing A costs more than it saves */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define LOCAL(name) PASTE(PASTE(NAME, _), name)
@@ -28,30 +30,84 @@
 
 typedef T LOCAL(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 typedef T LOCAL(avec) __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef LANE LOCAL(lanes) __attribute__((vector_size(VECTOR_BYTES)));
 
-/* c (+)= a b for one MR x NR block; a and b are packed. */
+/* c (+)= a b for one block of MR rows and `wide` vectors; b is packed, and row i of a begins at
+   a + row[i], its elements a `step` apart. */
 static inline __attribute__((always_inline)) void
-LOCAL(micro)(int64_t kc, const T *restrict a, const T *restrict b, T *restrict c, int64_t row, int add) {
+LOCAL(micro)(int wide, int64_t kc, const T *a, const int64_t *row, int64_t step,
+             const T *restrict b, T *restrict c, int64_t c_row, int add) {
   LOCAL(avec) acc[MR][2];
+  const T *at[MR];
 #pragma GCC unroll 16
-  for (int i = 0; i < MR; i++) acc[i][0] = acc[i][1] = (LOCAL(avec)){0};
+  for (int i = 0; i < MR; i++) acc[i][0] = acc[i][1] = (LOCAL(avec)){0}, at[i] = a + row[i];
   for (int64_t p = 0; p < kc; p++) {
-    LOCAL(avec) b0 = *(const LOCAL(avec) *)(b + p * NR), b1 = *(const LOCAL(avec) *)(b + p * NR + VL);
+    LOCAL(avec) right[2];
+#pragma GCC unroll 2
+    for (int j = 0; j < wide; j++) right[j] = *(const LOCAL(avec) *)(b + p * NR + j * VL);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++) {
-      acc[i][0] += a[p * MR + i] * b0;
-      acc[i][1] += a[p * MR + i] * b1;
+      T left = at[i][p * step];
+#pragma GCC unroll 2
+      for (int j = 0; j < wide; j++) acc[i][j] += left * right[j];
     }
   }
 #pragma GCC unroll 16
   for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; j++) {
-      LOCAL(vec) *to = (LOCAL(vec) *)(c + i * row + j * VL);
+    for (int j = 0; j < wide; j++) {
+      LOCAL(vec) *to = (LOCAL(vec) *)(c + i * c_row + j * VL);
       LOCAL(vec) sum = acc[i][j];
       if (add) sum += *to;
       *to = sum;
     }
+}
+
+/* The same for h <= MR rows and w <= NR columns of c, with steps of its own. Rows of a beyond h are
+   read as its last. */
+static inline __attribute__((always_inline)) void
+LOCAL(edge)(int h, int w, int64_t kc, const T *a, int64_t a_row, int64_t step, const T *restrict b,
+            T *c, int64_t c_row, int64_t c_col, int add) {
+  T block[MR * NR] __attribute__((aligned(64)));
+  int64_t row[MR];
+  for (int i = 0; i < MR; i++) row[i] = (i < h ? i : h - 1) * a_row;
+  if (w > VL)
+    LOCAL(micro)(2, kc, a, row, step, b, block, NR, 0);
+  else
+    LOCAL(micro)(1, kc, a, row, step, b, block, NR, 0);
+  for (int y = 0; y < h; y++)
+    for (int x = 0; x < w; x++) {
+      T *to = c + y * c_row + x * c_col;
+      *to = (add ? *to : 0) + block[y * NR + x];
+    }
+}
+
+/* Turn VL lines of VL elements into VL columns: lanes change places with vectors 1, 2, 4 ... apart.
+   (clang has no shuffle by a computed mask.) */
+static inline __attribute__((always_inline)) void
+LOCAL(turn)(const T *from, int64_t line, T *restrict out, int64_t width) {
+#ifdef __clang__
+  for (int l = 0; l < VL; l++)
+    for (int p = 0; p < VL; p++) out[p * width + l] = from[l * line + p];
+#else
+  LOCAL(avec) v[VL];
+#pragma GCC unroll 16
+  for (int l = 0; l < VL; l++) v[l] = *(const LOCAL(vec) *)(from + l * line);
+#pragma GCC unroll 4
+  for (int s = 1; s < VL; s *= 2) {
+    LOCAL(lanes) low, high;
+#pragma GCC unroll 16
+    for (int l = 0; l < VL; l++) low[l] = l & s ? VL + l - s : l, high[l] = l & s ? VL + l : l + s;
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++)
+      if (!(i & s)) {
+        LOCAL(avec) a = v[i], b = v[i + s];
+        v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
+      }
+  }
+#pragma GCC unroll 16
+  for (int l = 0; l < VL; l++) *(LOCAL(vec) *)(out + l * width) = v[l];
+#endif
 }
 
 /* Panels of `width` lines, each line a vector along k: out[line][p] -> packed[p * width + line]. */
@@ -60,17 +116,20 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
             T *restrict out) {
   for (int64_t i = 0; i < lines; i += width, out += width * kc, from += width * line) {
     int h = lines - i < width ? (int)(lines - i) : width;
+    int64_t p = 0;
+    if (h < width) memset(out, 0, width * kc * sizeof(T));
     if (h == width && line == 1)
-      for (int64_t p = 0; p < kc; p++) memcpy(out + p * width, from + p * step, width * sizeof(T));
-    else if (h == width)
-      for (int64_t p0 = 0; p0 < kc; p0 += 16) {
-        int64_t end = kc - p0 < 16 ? kc : p0 + 16;
-        for (int q = 0; q < width; q++)
-          for (int64_t p = p0; p < end; p++) out[p * width + q] = from[q * line + p * step];
-      }
-    else
-      for (int64_t p = 0; p < kc; p++)
-        for (int q = 0; q < width; q++) out[p * width + q] = q < h ? from[q * line + p * step] : 0;
+      for (; p < kc; p++) memcpy(out + p * width, from + p * step, width * sizeof(T));
+    if (h == width && step == 1 && width % VL == 0)
+      for (; p + VL <= kc; p += VL)
+#pragma GCC unroll 4
+        for (int q = 0; q < width; q += VL)
+          LOCAL(turn)(from + q * line + p, line, out + p * width + q, width);
+    for (int64_t p0 = p; p0 < kc; p0 += 16) {
+      int64_t end = kc - p0 < 16 ? kc : p0 + 16;
+      for (int q = 0; q < h; q++)
+        for (p = p0; p < end; p++) out[p * width + q] = from[q * line + p * step];
+    }
   }
 }
 
@@ -84,6 +143,24 @@ int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k) {
   return (int64_t)sizeof(T) * (k < KC ? k : KC) * (LOCAL(columns)(m, n) + UP(m < MC ? m : MC, MR));
 }
 
+/* c (+)= a b, with b packed: from panel to panel of b, down the rows of a. */
+static inline __attribute__((always_inline)) void
+LOCAL(block)(int64_t m, int64_t n, int64_t kc, const T *a, int64_t a_row, int64_t a_panel,
+             int64_t step, const T *restrict b, T *c, int64_t c_row, int64_t c_col, int add) {
+  int64_t row[MR];
+  for (int i = 0; i < MR; i++) row[i] = i * a_row;
+  for (int64_t j = 0; j < n; j += NR)
+    for (int64_t i = 0; i < m; i += MR) {
+      T *to = c + i * c_row + j * c_col;
+      const T *left = a + i / MR * a_panel, *right = b + j * kc;
+      if (m - i >= MR && n - j >= NR && c_col == 1)
+        LOCAL(micro)(2, kc, left, row, step, right, to, c_row, add);
+      else
+        LOCAL(edge)(m - i < MR ? (int)(m - i) : MR, n - j < NR ? (int)(n - j) : NR, kc, left, a_row,
+                    step, right, to, c_row, c_col, add);
+    }
+}
+
 void NAME TINYAOT_GEMM(T) {
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
@@ -91,7 +168,6 @@ void NAME TINYAOT_GEMM(T) {
   }
   int64_t columns = LOCAL(columns)(m, n);
   T *pb = (T *)pack, *pa = pb + (k < KC ? k : KC) * columns;
-  T block[MR * NR] __attribute__((aligned(64)));
   for (int64_t k0 = 0; k0 < k; k0 += KC) {
     int64_t kc = k - k0 < KC ? k - k0 : KC;
     int add = accumulate || k0;
@@ -100,23 +176,14 @@ void NAME TINYAOT_GEMM(T) {
       LOCAL(pack)(NR, b + k0 * b_row + j0 * b_col, b_col, b_row, nc, kc, pb);
       for (int64_t i0 = 0; i0 < m; i0 += MC) {
         int64_t mc = m - i0 < MC ? m - i0 : MC;
-        if (m > MC || !j0) LOCAL(pack)(MR, a + i0 * a_row + k0 * a_col, a_row, a_col, mc, kc, pa);
-        for (int64_t j = 0; j < nc; j += NR)
-          for (int64_t i = 0; i < mc; i += MR) {
-            T *to = c + (i0 + i) * c_row + (j0 + j) * c_col;
-            const T *left = pa + i * kc, *right = pb + j * kc;
-            if (mc - i >= MR && nc - j >= NR && c_col == 1) {
-              LOCAL(micro)(kc, left, right, to, c_row, add);
-              continue;
-            }
-            int h = mc - i < MR ? (int)(mc - i) : MR, w = nc - j < NR ? (int)(nc - j) : NR;
-            LOCAL(micro)(kc, left, right, block, NR, 0);
-            for (int y = 0; y < h; y++)
-              for (int x = 0; x < w; x++) {
-                T *one = to + y * c_row + x * c_col;
-                *one = (add ? *one : 0) + block[y * NR + x];
-              }
-          }
+        const T *left = a + i0 * a_row + k0 * a_col;
+        T *to = c + i0 * c_row + j0 * c_col;
+        if (a_col == 1 && n <= FEW)
+          LOCAL(block)(mc, nc, kc, left, a_row, MR * a_row, 1, pb, to, c_row, c_col, add);
+        else {
+          if (m > MC || !j0) LOCAL(pack)(MR, left, a_row, a_col, mc, kc, pa);
+          LOCAL(block)(mc, nc, kc, pa, 1, MR * kc, MR, pb, to, c_row, c_col, add);
+        }
       }
     }
   }

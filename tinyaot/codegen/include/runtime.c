@@ -1,9 +1,12 @@
-/* The runtime that compiled steps share: one pool of threads, and a table that leads to it and to
-   the products, which are objects of their own. */
+/* The runtime that compiled steps share: one pool of threads, random bits, and a table that leads to
+   them and to the products, which are objects of their own. */
 #define _GNU_SOURCE
 #include "runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
+
+#include "philox.h"
 
 /* ---- the pool -----------------------------------------------------------------------------------
    Workers wait for the next job, and threads for each other at barriers: spinning briefly, then
@@ -106,7 +109,7 @@ static void parallel(void (*fn)(void *, int), void *data, int threads) {
   pthread_mutex_unlock(&one_job);
 }
 
-static struct tinyaot_runtime runtime = {0, 0, parallel, barrier};
+static struct tinyaot_runtime runtime = {0, 0, parallel, barrier, random_row};
 
 const struct tinyaot_runtime *tinyaot_runtime(int cores) {
   spins = cores > 1 ? SPINS : 0;

@@ -1,4 +1,5 @@
-/* What a compiled step needs of the runtime: products, and one pool of threads for the process. */
+/* What a compiled step needs of the runtime: products, random bits, and one pool of
+   threads for the process. */
 #ifndef TINYAOT_RUNTIME_H
 #define TINYAOT_RUNTIME_H
 #include <stdint.h>
@@ -14,5 +15,6 @@ struct tinyaot_runtime {
   void (*gemm_f64) TINYAOT_GEMM(double);
   void (*parallel)(void (*body)(void *frame, int me), void *frame, int threads);
   void (*barrier)(void);
+  void (*random_row)(uint64_t seed, uint64_t draw, uint64_t first, int64_t count, uint32_t *out);
 };
 #endif

@@ -4,18 +4,40 @@
    says. Polynomials after Cephes (Moshier); fused multiply-add where written. float64: libm. */
 #ifndef TINYAOT_VMATH_H
 #define TINYAOT_VMATH_H
+#ifdef __CUDACC_RTC__ /* NVIDIA's run-time compiler brings the functions, but no headers */
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef unsigned uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT32_MIN (-2147483647 - 1)
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#else
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#endif
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 186 /* x < 0 of an unsigned x */
+#define INLINE static __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#else
+#define INLINE static inline
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
-static inline float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
-static inline int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
+INLINE float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
+INLINE int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 
 /* exp(x) = 2^n (1 + p) for x = n log 2 + r: returns p, and n + bias in *shifted. A bias of
    1.5 * 2^23 + b rounds n to an integer, and leaves n + b in the low bits of *shifted. Estrin's
    scheme: half as deep as Horner's, and a loop waits for the depth. */
 #define ROUND 12582912.0f
-static inline float exp_part(float x, float bias, float *shifted) {
+INLINE float exp_part(float x, float bias, float *shifted) {
   *shifted = fmaf(x, 1.44269504088896341f, bias);
   float n = *shifted - bias, r = fmaf(n, -0.693145751953125f, x);
   r = fmaf(n, -1.42860682030941723212e-6f, r);
@@ -25,13 +47,13 @@ static inline float exp_part(float x, float bias, float *shifted) {
 }
 
 /* The bits of 2^n, from n + 127 in the low bits of a float. */
-static inline float power_of_2(float shifted, int32_t up) {
+INLINE float power_of_2(float shifted, int32_t up) {
   return from_bits((int32_t)((uint32_t)to_bits(shifted) << 23) + up);
 }
 
 /* 2^n in two factors, 2^(n - 1) and 2, since 2^128 is too large; where 2^n may be subnormal,
    2^(n + 63) and 2^-63. */
-static inline float exp_f32(float x) {
+INLINE float exp_f32(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   float shifted, p = exp_part(x, ROUND + 126.0f, &shifted);
@@ -41,17 +63,17 @@ static inline float exp_f32(float x) {
 }
 
 /* 1 - exp(x) for -87 < x <= 0, without cancellation. */
-static inline float one_minus_exp(float x) {
+INLINE float one_minus_exp(float x) {
   float shifted, p = exp_part(x, ROUND + 127.0f, &shifted), t = power_of_2(shifted, 0);
   return fmaf(-t, p, 1.0f - t);
 }
 
 /* y >= 0 with the sign of x. */
-static inline float signed_as(float y, float x) {
+INLINE float signed_as(float y, float x) {
   return from_bits(to_bits(y) | (to_bits(x) & INT32_MIN));
 }
 
-static inline float log_f32(float x) {
+INLINE float log_f32(float x) {
   int tiny = x < 1.17549435e-38f;
   float y = tiny ? x * 8388608.0f : x;
   int32_t i = to_bits(y) - 0x3f3504f3; /* sqrt(1/2) */
@@ -78,7 +100,7 @@ static inline float log_f32(float x) {
 }
 
 /* With e = 1 - exp(-2|x|): e / (2 - e). From 10 on it rounds to 1. */
-static inline float tanh_f32(float x) {
+INLINE float tanh_f32(float x) {
   float a = fabsf(x);
   a = a > 10.0f ? 10.0f : a;
   float e = one_minus_exp(-2.0f * a);
@@ -87,7 +109,7 @@ static inline float tanh_f32(float x) {
 
 /* 1 - exp(log(erfc(|x|))), with |x| times a minimax polynomial for the logarithm. From 4 on it
    rounds to 1. */
-static inline float erf_f32(float x) {
+INLINE float erf_f32(float x) {
   float a = fabsf(x);
   a = a > 4.0f ? 4.0f : a;
   float s = a * a, t = s * s;
@@ -101,7 +123,7 @@ static inline float erf_f32(float x) {
 }
 
 /* 1 / (1 + exp(-x)), without the care that exp takes for subnormal results. */
-static inline float sigmoid_f32(float x) {
+INLINE float sigmoid_f32(float x) {
   float c = x > 87.0f ? 87.0f : x;
   c = x < -88.7228f ? -88.7228f : c;
   float shifted, p = exp_part(-c, ROUND + 126.0f, &shifted), t = power_of_2(shifted, 0);
@@ -110,7 +132,7 @@ static inline float sigmoid_f32(float x) {
 
 /* sin and cos: x = n pi/2 + r in double, exact enough up to |x| = 2^30; libm beyond. The quadrant n
    picks the polynomial and the sign. */
-static inline float sin_quadrant(float x, int32_t shift) {
+INLINE float sin_quadrant(float x, int32_t shift) {
   double n = rint((double)x * 0.63661977236758134308);
   double r = fma(n, -1.57079632679489655800, (double)x);
   float y = (float)fma(n, -6.12323399573676603587e-17, r), q = y * y;
@@ -125,47 +147,47 @@ static inline float sin_quadrant(float x, int32_t shift) {
   float z = k & 1 ? c : s;
   return k & 2 ? -z : z;
 }
-static inline float sin_f32(float x) {
+INLINE float sin_f32(float x) {
   float y = x == 0.0f ? x : sin_quadrant(x, 0);
   return fabsf(x) < 1073741824.0f ? y : sinf(x);
 }
-static inline float cos_f32(float x) {
+INLINE float cos_f32(float x) {
   return fabsf(x) < 1073741824.0f ? sin_quadrant(x, 1) : cosf(x);
 }
 
-#define LIBM1(name) \
-  static inline double name##_f64(double x) { return name(x); }
+#define LIBM1(name)                                                                                \
+  INLINE double name##_f64(double x) { return name(x); }
 LIBM1(exp) LIBM1(log) LIBM1(tanh) LIBM1(erf) LIBM1(sin) LIBM1(cos)
-static inline double sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
+INLINE double sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 #define FLOATS(T, S, s)                                                                            \
-  static inline T sqrt_##S(T x) { return sqrt##s(x); }                                             \
-  static inline T rsqrt_##S(T x) { return 1 / sqrt##s(x); }                                        \
-  static inline T expm1_##S(T x) { return expm1##s(x); }                                           \
-  static inline T log1p_##S(T x) { return log1p##s(x); }                                           \
-  static inline T tan_##S(T x) { return tan##s(x); }                                               \
-  static inline T floor_##S(T x) { return floor##s(x); }                                           \
-  static inline T ceil_##S(T x) { return ceil##s(x); }                                             \
-  static inline T rint_##S(T x) { return rint##s(x); }                                             \
-  static inline T abs_##S(T x) { return fabs##s(x); }                                              \
-  static inline T atan2_##S(T y, T x) { return atan2##s(y, x); }                                   \
-  static inline T pow_##S(T x, T y) { return pow##s(x, y); }                                       \
-  static inline int isnan_##S(T x) { return x != x; }                                              \
-  static inline int isfinite_##S(T x) { return x - x == 0; }                                       \
-  static inline T relu_##S(T x) { return x < 0 ? 0 : x; }                                          \
-  static inline T sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                             \
-  static inline T maximum_##S(T x, T y) { return x > y || x != x ? x : y; }                        \
-  static inline T minimum_##S(T x, T y) { return x < y || x != x ? x : y; }                        \
+  INLINE T sqrt_##S(T x) { return sqrt##s(x); }                                                    \
+  INLINE T rsqrt_##S(T x) { return 1 / sqrt##s(x); }                                               \
+  INLINE T expm1_##S(T x) { return expm1##s(x); }                                                  \
+  INLINE T log1p_##S(T x) { return log1p##s(x); }                                                  \
+  INLINE T tan_##S(T x) { return tan##s(x); }                                                      \
+  INLINE T floor_##S(T x) { return floor##s(x); }                                                  \
+  INLINE T ceil_##S(T x) { return ceil##s(x); }                                                    \
+  INLINE T rint_##S(T x) { return rint##s(x); }                                                    \
+  INLINE T abs_##S(T x) { return fabs##s(x); }                                                     \
+  INLINE T atan2_##S(T y, T x) { return atan2##s(y, x); }                                          \
+  INLINE T pow_##S(T x, T y) { return pow##s(x, y); }                                              \
+  INLINE int isnan_##S(T x) { return x != x; }                                                     \
+  INLINE int isfinite_##S(T x) { return x - x == 0; }                                              \
+  INLINE T relu_##S(T x) { return x < 0 ? 0 : x; }                                                 \
+  INLINE T sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                                    \
+  INLINE T maximum_##S(T x, T y) { return x > y || x != x ? x : y; }                               \
+  INLINE T minimum_##S(T x, T y) { return x < y || x != x ? x : y; }                               \
   /* as Python: the remainder has the divisor's sign */                                            \
-  static inline T remainder_##S(T x, T y) {                                                        \
+  INLINE T remainder_##S(T x, T y) {                                                               \
     T r = fmod##s(x, y);                                                                           \
-    return r == 0 ? copysign##s(0, y) : (r < 0) != (y < 0) ? r + y : r;                            \
+    return r == 0 ? copysign##s((T)0, y) : (r < 0) != (y < 0) ? r + y : r;                         \
   }                                                                                                \
-  static inline T floordiv_##S(T x, T y) {                                                         \
+  INLINE T floordiv_##S(T x, T y) {                                                                \
     if (y == 0) return x / y;                                                                      \
     T r = fmod##s(x, y), q = (x - r) / y;                                                          \
     if (r != 0 && (r < 0) != (y < 0)) q -= 1;                                                      \
-    if (q == 0) return copysign##s(0, x / y);                                                      \
+    if (q == 0) return copysign##s((T)0, x / y);                                                   \
     T whole = floor##s(q);                                                                         \
     return q - whole > (T)0.5 ? whole + 1 : whole;                                                 \
   }
@@ -173,24 +195,24 @@ FLOATS(float, f32, f)
 FLOATS(double, f64, )
 
 #define INTS(T, S)                                                                                 \
-  static inline T relu_##S(T x) { return x < 0 ? 0 : x; }                                          \
-  static inline T sign_##S(T x) { return (x > 0) - (x < 0); }                                      \
-  static inline T abs_##S(T x) { return x < 0 ? -x : x; }                                          \
-  static inline T maximum_##S(T x, T y) { return x > y ? x : y; }                                  \
-  static inline T minimum_##S(T x, T y) { return x < y ? x : y; }                                  \
+  INLINE T relu_##S(T x) { return x < 0 ? 0 : x; }                                                 \
+  INLINE T sign_##S(T x) { return (x > 0) - (x < 0); }                                             \
+  INLINE T abs_##S(T x) { return x < 0 ? -x : x; }                                                 \
+  INLINE T maximum_##S(T x, T y) { return x > y ? x : y; }                                         \
+  INLINE T minimum_##S(T x, T y) { return x < y ? x : y; }                                         \
   /* as NumPy: rounded down, 0 when divided by 0 */                                                \
-  static inline T floordiv_##S(T x, T y) {                                                         \
+  INLINE T floordiv_##S(T x, T y) {                                                                \
     if (y == 0) return 0;                                                                          \
     if ((T)-1 < 0 && y == (T)-1) return -x;                                                        \
     T q = x / y;                                                                                   \
     return q * y != x && (x < 0) != (y < 0) ? q - 1 : q;                                           \
   }                                                                                                \
-  static inline T remainder_##S(T x, T y) {                                                        \
+  INLINE T remainder_##S(T x, T y) {                                                               \
     if (y == 0 || ((T)-1 < 0 && y == (T)-1)) return 0;                                             \
     T r = x % y;                                                                                   \
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
   }                                                                                                \
-  static inline T pow_##S(T x, T y) {                                                              \
+  INLINE T pow_##S(T x, T y) {                                                                     \
     T r = 1;                                                                                       \
     for (; y > 0; y >>= 1, x *= x)                                                                 \
       if (y & 1) r *= x;                                                                           \
@@ -198,32 +220,32 @@ FLOATS(double, f64, )
   }
 INTS(int8_t, i8) INTS(uint8_t, u8) INTS(int16_t, i16) INTS(int32_t, i32) INTS(uint32_t, u32)
 INTS(int64_t, i64)
-static inline int maximum_bool(int x, int y) { return x | y; }
-static inline int minimum_bool(int x, int y) { return x & y; }
+INLINE int maximum_bool(int x, int y) { return x | y; }
+INLINE int minimum_bool(int x, int y) { return x & y; }
 
 /* A report of an index out of range is never 0: one from 0 on is reported as one more. */
-static inline int64_t report_of(int64_t i) { return i < 0 ? i : i + 1; }
-static inline int64_t not_within(int64_t i, int64_t n, int64_t ignored) {
+INLINE int64_t report_of(int64_t i) { return i < 0 ? i : i + 1; }
+INLINE int64_t not_within(int64_t i, int64_t n, int64_t ignored) {
   return (i < 0 || i >= n) && i != ignored ? report_of(i) : 0;
 }
 /* An index that data gives: from the end when negative; out of range is reported, and read as 0. */
-static inline int64_t checked_index(int64_t i, int64_t n, int64_t *error) {
+INLINE int64_t checked_index(int64_t i, int64_t n, int64_t *error) {
   const int64_t at = i + (i < 0 ? n : 0);
   if (at >= 0 && at < n) return at;
   *error = report_of(i);
   return 0;
 }
-static inline int any_error(const int64_t *error, int from, int to) {
+INLINE int any_error(const int64_t *error, int from, int to) {
   while (from < to && !error[from]) from++;
   return from < to;
 }
 
 /* Philox4x32-10 (Salmon et al., 2011): word element % 4 of the block at (element / 4, draw). */
-static inline uint32_t random_bits(uint64_t seed, uint64_t draw, uint64_t element) {
+INLINE uint32_t random_bits(uint64_t seed, uint64_t draw, uint64_t element) {
   uint32_t c0 = (uint32_t)(element >> 2), c1 = (uint32_t)(element >> 34);
   uint32_t c2 = (uint32_t)draw, c3 = (uint32_t)(draw >> 32);
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-#pragma GCC unroll 10
+  UNROLL
   for (int r = 0; r < 10; r++) {
     uint64_t p = (uint64_t)0xD2511F53u * c0, q = (uint64_t)0xCD9E8D57u * c2;
     c0 = (uint32_t)(q >> 32) ^ c1 ^ k0;

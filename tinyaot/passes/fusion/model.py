@@ -91,7 +91,9 @@ def op_ns(g: Graph, op: Op, extent: Extent) -> Number:
     size = volume(g.space(op), extent)
     if op.form in ("map", "random"):
         flat = g.flat[op]
-        weight = RANDOM if op.form == "random" else TABLE[op.name].weight
+        weight = TABLE[op.name].weight
+        if op.form == "random":
+            weight = RANDOM / machine.map_scale
         if not flat:
             return weight * machine.map_scale
         short = min(64, flat[-1].size) / extent(flat[-1])  # a short innermost axis wastes vectors

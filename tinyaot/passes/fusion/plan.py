@@ -7,7 +7,7 @@ place, get a copy of their own at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,8 +50,13 @@ def plan_fusion(program: Program, threads: int, machine: Machine) -> FusionPlan:
     return plan_among(program, (1, threads), machine)
 
 
-def plan_among(program: Program, threads: Sequence[int], machine: Machine) -> FusionPlan:
-    """The cheapest plan with one of these numbers of threads."""
+def plan_among(
+    program: Program,
+    threads: Sequence[int],
+    machine: Machine,
+    adjust: Callable[[Graph, Region], None] = lambda g, region: None,
+) -> FusionPlan:
+    """The cheapest plan with one of these numbers of threads, its regions adjusted."""
     late: set[int] = set()  # leaves that are overwritten by a copy at the end
     while True:
         g = build(to_forms(program), machine)
@@ -60,7 +65,10 @@ def plan_among(program: Program, threads: Sequence[int], machine: Machine) -> Fu
                 g.late.add(add_copy(g, op, readers=False))
         try:
             plans = [(n, partition(g, n)) for n in dict.fromkeys(threads)]
-            return finish(g, *min(plans, key=lambda plan: total_ns(*plan)))
+            number, regions = min(plans, key=lambda plan: total_ns(*plan))
+            for region in regions:
+                adjust(g, region)
+            return finish(g, number, regions)
         except (Stuck, Overwritten) as stuck:
             new = {g.overwrites[op].value for op in stuck.outputs} - late
             if not new:

@@ -39,6 +39,8 @@ SCRATCH = "scratch exceeds L2"
 OWNER = "rows change owner"
 CHEAPER_APART = "a region of its own is cheaper"
 NO_TILE = "has no tile"
+LIBRARY = "products are a library's"
+MANY_ADD = "many blocks would add to one result"
 REASONS = (
     LABELS_DIFFER,
     INCOMPLETE,
@@ -48,6 +50,8 @@ REASONS = (
     OWNER,
     CHEAPER_APART,
     NO_TILE,
+    LIBRARY,
+    MANY_ADD,
 )
 SMALL = 1 << 12  # elements of an op that may run without tiles
 NEARLY = 1.05  # a price that is as good where it saves memory
@@ -177,11 +181,15 @@ def grow(
             out.refused[op] = OVERWRITES
             continue
         answer = verdict(g, op, tile, members, out.kind)
+        if g.machine.grid and op is not seed and "dot" in (op.form, seed.form):
+            answer = LIBRARY
         if answer == "row" and op is not seed:
             if too_big(g, op, seed, tile):
                 answer = SCRATCH
             elif not tile and not is_small(g, op, alone):
                 answer = CHEAPER_APART
+        elif answer == "acc" and g.machine.grid:
+            answer = MANY_ADD
         elif answer == "acc":
             answer = accumulation(g, op, tile, members, out.kind, alone, threads)
         if answer not in ("row", "acc"):

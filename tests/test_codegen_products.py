@@ -1,0 +1,79 @@
+"""The product kernel: every layout and accumulation, at sizes around its blocks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tinyaot.backends import cpu
+
+pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
+
+SIZES = [  # rows, columns, contracted
+    *((1, 1, 1), (6, 16, 8), (7, 17, 9), (5, 8, 3), (13, 31, 33), (12, 10, 70), (97, 65, 40)),
+    *((2, 400, 21), (25, 385, 323), (100, 9, 641), (11, 1030, 5), (1, 70, 30), (70, 1, 30)),
+]
+
+
+@pytest.fixture(scope="module")
+def products() -> dict[str, Callable[..., None]]:
+    _, table = cpu.load_runtime()
+    found = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    tensor = [pointer, number, number]
+    kind = ctypes.CFUNCTYPE(None, *[number] * 3, *tensor * 3, ctypes.c_int, pointer)
+    return {"f32": kind(found[0]), "f64": kind(found[1])}
+
+
+def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
+    """x in rows, in columns, or spread out in both directions."""
+    if layout == "rows":
+        return np.array(x, order="C")
+    if layout == "columns":
+        return np.array(x, order="F")
+    spread = np.full((x.shape[0] * 2, x.shape[1] * 3), np.nan, x.dtype)
+    spread[::2, ::3] = x
+    return spread[::2, ::3]
+
+
+def run(
+    product: Callable[..., None], a: np.ndarray, b: np.ndarray, c: np.ndarray, add: bool
+) -> None:
+    runtime, _ = cpu.load_runtime()
+    (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
+    nbytes = max(runtime.tinyaot_pack(*size, itemsize) for size in ((m, n, k), (n, m, k)))
+    pack = cpu.aligned(nbytes + 64)
+    pack[nbytes:] = 77
+    tensors = []
+    for x in (a, b, c):
+        tensors += [x.ctypes.data, *(s // itemsize for s in x.strides)]
+    product(m, n, k, *tensors, int(add), pack.ctypes.data)
+    assert (pack[nbytes:] == 77).all(), "packed beyond the end"
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("size", SIZES)
+def test_products(
+    products: dict[str, Callable[..., None]], kind: str, size: tuple[int, int, int]
+) -> None:
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    dtype = np.float32 if kind == "f32" else np.float64
+    a, b, c = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
+    right = a.astype(np.float64) @ b.astype(np.float64)
+    layouts = ("rows", "columns", "spread")
+    for add in (False, True):
+        for la in layouts:
+            for lb in layouts:
+                for lc in layouts:
+                    out = laid_out(c, lc)
+                    around = out.base if lc == "spread" else None
+                    holes = None if around is None else np.isnan(around)
+                    run(products[kind], laid_out(a, la), laid_out(b, lb), out, add)
+                    np.testing.assert_allclose(
+                        out, right + c * add, rtol=1e-4 if kind == "f32" else 1e-9, atol=1e-3
+                    )
+                    assert around is None or np.array_equal(np.isnan(around), holes)
