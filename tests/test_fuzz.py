@@ -117,6 +117,38 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("p0 * 2",),
         CALL,
     ),
+    "the used up by an input that was written on the way": (
+        ("c0[:] = w * w", "y = c0 * w", "y.sum().backward()"),
+        ("y",),
+        ("r0 = f(a0)", "d = ta.grad(total(r0), [c0], allow_unused=True)"),
+    ),
+    "the graph of a gradient is used up": (
+        ("v, = ta.grad((w * w).sum(), [w], create_graph=True)",),
+        ("v",),
+        ("r0 = f(a0)", "d = ta.grad(total(r0), [w])", "e = ta.grad(total(r0), [w])"),
+    ),
+    "what reads nothing saved is never used up": (
+        ("y = (w * w).sum() + (p0[1:] * 1).sum()", "y.backward()"),
+        ("y",),
+        ("r0 = f(x0)", "d = ta.grad(total(r0), [x0])", "e = ta.grad(total(r0), [x0])"),
+    ),
+    "... beside what was": (
+        ("y = w * w + p0", "y.sum().backward()"),
+        ("y[1:]", "p0 * w", "y"),
+        ("r0 = f(x0)", "d = ta.grad(total(r0), [x0])", "pull(r0[1])", "pull(r0[0])"),
+    ),
+    "zeros flow where a write cut a path": (
+        ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
+        ("v * 2", "p0 * 3"),
+        ("r0 = f(a0)", "pull(r0[0], retain_graph=True)", "b = x0.grad", "pull(r0[1])"),
+    ),
+    "a lone transpose keeps its strides": (("v = p0.expand(2, 3) * 2",), ("v.T",), CALL),
+    "a lone part does, too": (("v = p0.expand(2, 3) * 2",), ("v[:, ::2]",), CALL),
+    "a leaf made inside beside what depends on it": (
+        ("v = p0.detach().requires_grad_()",),
+        ("v * p0", "v"),
+        ("r0 = f(a0)", "d = ta.grad(r0[0].sum(), [x0])"),
+    ),
 }
 
 
