@@ -137,6 +137,16 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("y[1:]", "p0 * w", "y"),
         ("r0 = f(x0)", "d = ta.grad(total(r0), [x0])", "pull(r0[1])", "pull(r0[0])"),
     ),
+    "... and is a view": (
+        ("y = w * w + p0.sum()", "y.sum().backward()"),
+        ("y.reshape(3, 1)", "p0 * w"),
+        ("r0 = f(x0)", "d = ta.grad(total(r0[0]), [x0])", "d = ta.grad(total(r0), [x0])"),
+    ),
+    "a detached transpose that is written": (
+        ("v = (p0 * w.reshape(3, 1)).T.detach()", "v[0] = p0[1]"),
+        ("v",),
+        CALL,
+    ),
     "zeros flow where a write cut a path": (
         ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
         ("v * 2", "p0 * 3"),

@@ -227,7 +227,8 @@ class CompiledNode(TapeNode):
         kept = [x.array if isinstance(x, SavedHandle) else x for x in self.kept]
         found = self.backward.run(kept, given)
         for k, cotangent in dead.items():
-            if self.backward.uses[k].linear:
+            linear = self.backward.uses[k].linear
+            if any(self.wanted < 0 or self.wanted >> i & 1 for i in linear):
                 for i, a in self.backward.run_linear(k, cotangent).items():
                     found[i] = np.add(found[i], a) if i in found else a
         reached = self.backward.reached(arrived)

@@ -90,31 +90,36 @@ class Results:
                 self.results.append(Result("argument", self.arguments[id(t)]))
                 continue
             apart = self._is_apart(t)
-            dead, at = None, t if apart or data.root.tensor is None else data.root.tensor
-            if is_dead(engine, engine.edge(at)):  # a view by its base
-                dead = len(self.dead)
-                self.dead.append((at._data.value, engine.edge(at)))
             own = apart and t._history.requires_grad
             if t._chain and apart and (own or histories[t._history] > 1):
-                self.results.append(Result("result", self._base(t), t._chain, dead))
+                self.results.append(Result("result", self._base(t), t._chain, self._dead(t)))
                 continue
             shared = len(sharing[id(data.root)]) > 1
-            carrier = None
-            if own and not leaf and (data.root.input is not None or shared):
+            again = shared or not t.is_contiguous() or _expands(data.path) or self._of_leaf(t)
+            again = bool(data.path) and again  # made anew from its base
+            dead, carrier = self._dead(t), None
+            if own and not leaf and (data.root.input is not None or again):
                 carrier = -1 if dead is not None else output(t)
             if data.root.input is not None:
                 source = engine.lifted.index(data.root.input)
                 same = engine.lifted[source].shadow is t
                 path = () if same else data.path
                 self.results.append(Result("input", source, path, dead, leaf and not same, carrier))
-            elif data.path and (
-                shared or not t.is_contiguous() or _expands(data.path) or self._of_leaf(t)
-            ):
+            elif again:
                 base = data.root.tensor
                 assert base is not None
+                dead = self._dead(base) if carrier is None else dead
                 self.results.append(Result("output", output(base), data.path, dead, leaf, carrier))
             else:
                 self.results.append(Result("output", output(t), (), dead))
+
+    def _dead(self, t: Tensor) -> int | None:
+        """The position of a tensor among those whose graph was used up, if it was."""
+        edge = self.engine.edge(t)
+        if not is_dead(self.engine, edge):
+            return None
+        self.dead.append((t._data.value, edge))
+        return len(self.dead) - 1
 
     def _is_apart(self, t: Tensor) -> bool:
         """Whether the history of a tensor is not the one of its storage: a detached one."""

@@ -23,7 +23,7 @@ import numpy as np
 from tinyaot.backends.clock import c_with_laps
 from tinyaot.backends.machine import rates as rates
 from tinyaot.backends.machine import this_machine, thread_count
-from tinyaot.backends.toolchain import EXACT, FUSED, build, find_compiler
+from tinyaot.backends.toolchain import FUSED, build, find_compiler, load
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.products import Size
@@ -213,7 +213,7 @@ class Executable:
         source, names = compiled.source, [k.name for k in compiled.kernels]
         if clocked:
             source = c_with_laps(source, names, compiled.threads)
-        self.loaded = ctypes.CDLL(str(build(source, EXACT)))
+        self.loaded = load(source)
         self.loaded.tinyaot_link(ctypes.c_void_p(table), ctypes.c_int64(pack))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes + spare)

@@ -8,6 +8,7 @@ beside them, and a damaged, unreadable or foreign entry is rebuilt.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -131,6 +132,11 @@ def build(source: str, flags: Sequence[str] = EXACT, folder: Path | None = None)
     if not is_sound(found):
         compile_to(found, source, [*told, *headers])
     return found
+
+
+def load(source: str) -> ctypes.CDLL:
+    """The library of a compiled step."""
+    return ctypes.CDLL(str(build(source, EXACT)))
 
 
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
