@@ -104,15 +104,16 @@ def compare(program: Program, stages: bool = False) -> Difference | str | None:
             errors.append(error)
     eager, compiled_ = errors
     if eager is not None or compiled_ is not None:
-        if eager and compiled_ and type(eager) is type(compiled_):
-            at, other = line_of(program, eager, False), line_of(program, compiled_, True)
-            if at == other:
+        at = 0 if eager is None else line_of(program, eager, False)
+        if eager and compiled_:
+            other = line_of(program, compiled_, True)
+            if at == other and type(eager) is type(compiled_):
                 return differences_before(program, at, eager, compiled_)
         if isinstance(eager, ta.errors.IndexingError) and "is out of range for" in str(eager):
-            if isinstance(compiled_, ta.errors.IndexingError):
-                return "refused: an index out of range is found late"
             if compiled_ is None:
                 return "refused: an index out of range of what nothing reads"
+            if at <= caller_line(program):  # the call found it, or the trace what came behind it
+                return "refused: an index out of range is found late"
         for a in ALLOWED:
             if a in str(compiled_):
                 return f"refused: {a}"
