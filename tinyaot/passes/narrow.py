@@ -59,7 +59,7 @@ def linear(program: Program, names: Mapping[int, str]) -> Program:
     outputs = [
         Output(o.value, "user", None, names[o.of])
         for o in program.outputs_of("gradient")
-        if o.of in names
+        if o.of is not None and o.of in names
     ]
     nodes = live_nodes(program.nodes, (o.value for o in outputs))
     return program.replace(
