@@ -200,6 +200,11 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("v",),
         CALL,
     ),
+    "a view under no_grad, written, and a view of that": (
+        ("with ta.no_grad():\n    v = p0[...]", "v[0] += w[1]"),
+        ("v[0:1]", "p0 * 2"),
+        CALL,
+    ),
     "zeros flow where a write cut a path": (
         ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
         ("v * 2", "p0 * 3"),

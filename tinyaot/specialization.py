@@ -357,6 +357,7 @@ class Specialization:
             tensor._history.requires_grad = True
         made = replay(tensor, result.views)
         if result.edge is not None:
+            _eager()._cut(made, made)
             made._history.edge = (
                 given["output"][result.edge]._history.edge if dead is None else dead
             )
