@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tinyaot.backends import cpu
+from tinyaot.backends.runtime import load_product, pack_bytes
 
 pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 
@@ -20,12 +21,13 @@ SIZES = [  # rows, columns, contracted
 
 @pytest.fixture(scope="module")
 def products() -> dict[str, Callable[..., None]]:
-    _, table = cpu.load_runtime()
-    found = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     tensor = [pointer, number, number]
     kind = ctypes.CFUNCTYPE(None, *[number] * 3, *tensor * 3, ctypes.c_int, pointer)
-    return {"f32": kind(found[0]), "f64": kind(found[1])}
+    return {
+        name: kind(ctypes.cast(load_product(size).tinyaot_product, pointer).value)
+        for name, size in (("f32", 4), ("f64", 8))
+    }
 
 
 def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
@@ -44,7 +46,7 @@ def run(
 ) -> None:
     runtime, _ = cpu.load_runtime()
     (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
-    nbytes = max(runtime.tinyaot_pack(*size, itemsize) for size in ((m, n, k), (n, m, k)))
+    nbytes = pack_bytes([(m, n, k, itemsize), (n, m, k, itemsize)])
     pack = cpu.aligned(nbytes + 64)
     pack[nbytes:] = 77
     tensors = []

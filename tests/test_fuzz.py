@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from functools import partial
 
 import pytest
 
 import tinyaot as ta
+from tests.agree import BACKENDS
+from tests.fuzz import together, worker
 from tests.fuzz.compare import Difference, compare
 from tests.fuzz.fuzz import fuzz_one, report
 from tests.fuzz.program import Program
+from tinyaot.backends import why_unavailable
 
 
 @pytest.mark.parametrize("first", range(0, 150, 15))
-def test_eager_and_compiled_agree_on_random_programs(first):
+def test_eager_and_compiled_agree_on_random_programs(first, monkeypatch):
+    monkeypatch.setenv("TINYAOT_POISON", str(first // 15 % 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in range(first, first + 15):
             _, failure = fuzz_one(seed, stages=seed % 5 == 0, seconds=5)
             assert failure is None, report(*failure)
+
+
+@pytest.mark.skipif(why_unavailable("c") is not None, reason="no C compiler")
+def test_c_programs_are_compiled_together(monkeypatch):
+    monkeypatch.setenv("TINYAOT_POISON", "1")
+    compiled = []
+    compile_together = together.compile_together
+
+    def counted(sources):
+        compiled.append(sources)
+        return compile_together(sources)
+
+    monkeypatch.setattr(together, "compile_together", counted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jobs = [partial(fuzz_one, seed, "c", seconds=0) for seed in range(16)]
+        for _, failure in together.run_together(jobs):
+            assert failure is None, report(*failure)
+    assert len(compiled[0]) > 12 and len(compiled) < 8
+
+
+def test_jobs_run_together_draw_what_they_draw_alone():
+    def job(seed):
+        ta.manual_seed(seed)
+        program = Program(
+            setup=(f"ta.manual_seed({seed})", "x0 = ta.ones(9)"),
+            parameters=("p0",),
+            body=("v = F.dropout(p0, 0.5)",),
+            returns=("v", "v * 2"),
+            caller=("r0 = f(x0)", "e = ta.rand(3)", "r1 = f(x0)"),
+            options={"backend": BACKENDS[-1]},
+        )
+        return [program.run(True)[name] for name in ("r0", "e", "r1")]
+
+    alone = [job(seed) for seed in (1, 2, 3)]
+    found = together.run_together([partial(job, seed) for seed in (1, 2, 3)])
+    assert str(found) == str(alone)
+
+
+def test_the_program_that_crashes_is_found(monkeypatch):
+    def crash_on_3(seed, *args, **kwargs):
+        return os._exit(7) if seed == 3 else ("agree", None)
+
+    monkeypatch.setattr(worker, "fuzz_one", crash_on_3)
+    found = worker.fuzz_chunk("numpy", 10, range(2, 5))
+    assert [verdict for verdict, _, _ in found] == ["agree", "differ", "agree"]
+    assert found[1][1] == "crash: exit code #" and "seed 3" in found[1][2]
 
 
 def test_a_seed_gives_the_same_program():
@@ -116,6 +169,53 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("y = w * w", "(y * y).sum().backward()", "p0[0] = y[0]"),
         ("p0 * 2",),
         CALL,
+    ),
+    "the used up by an input that was written on the way": (
+        ("c0[:] = w * w", "y = c0 * w", "y.sum().backward()"),
+        ("y",),
+        ("r0 = f(a0)", "d = ta.grad(total(r0), [c0], allow_unused=True)"),
+    ),
+    "the graph of a gradient is used up": (
+        ("v, = ta.grad((w * w).sum(), [w], create_graph=True)",),
+        ("v",),
+        ("r0 = f(a0)", "d = ta.grad(total(r0), [w])", "e = ta.grad(total(r0), [w])"),
+    ),
+    "what reads nothing saved is never used up": (
+        ("y = (w * w).sum() + (p0[1:] * 1).sum()", "y.backward()"),
+        ("y",),
+        ("r0 = f(x0)", "d = ta.grad(total(r0), [x0])", "e = ta.grad(total(r0), [x0])"),
+    ),
+    "... beside what was": (
+        ("y = w * w + p0", "y.sum().backward()"),
+        ("y[1:]", "p0 * w", "y"),
+        ("r0 = f(x0)", "d = ta.grad(total(r0), [x0])", "pull(r0[1])", "pull(r0[0])"),
+    ),
+    "... and is a view": (
+        ("y = w * w + p0.sum()", "y.sum().backward()"),
+        ("y.reshape(3, 1)", "p0 * w"),
+        ("r0 = f(x0)", "d = ta.grad(total(r0[0]), [x0])", "d = ta.grad(total(r0), [x0])"),
+    ),
+    "a detached transpose that is written": (
+        ("v = (p0 * w.reshape(3, 1)).T.detach()", "v[0] = p0[1]"),
+        ("v",),
+        CALL,
+    ),
+    "a view under no_grad, written, and a view of that": (
+        ("with ta.no_grad():\n    v = p0[...]", "v[0] += w[1]"),
+        ("v[0:1]", "p0 * 2"),
+        CALL,
+    ),
+    "zeros flow where a write cut a path": (
+        ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
+        ("v * 2", "p0 * 3"),
+        ("r0 = f(a0)", "pull(r0[0], retain_graph=True)", "b = x0.grad", "pull(r0[1])"),
+    ),
+    "a lone transpose keeps its strides": (("v = p0.expand(2, 3) * 2",), ("v.T",), CALL),
+    "a lone part does, too": (("v = p0.expand(2, 3) * 2",), ("v[:, ::2]",), CALL),
+    "a leaf made inside beside what depends on it": (
+        ("v = p0.detach().requires_grad_()",),
+        ("v * p0", "v"),
+        ("r0 = f(a0)", "d = ta.grad(r0[0].sum(), [x0])"),
     ),
 }
 

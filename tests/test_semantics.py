@@ -407,6 +407,31 @@ def test_37_gradient_of_one_output_by_another_raises():
         ta.grad(z.sum(), y)
 
 
+def test_37_nor_is_it_none():
+    def a_view_of_an_argument(x):
+        v = x[:1]
+        return v, v * v
+
+    def a_leaf_made_inside(x):
+        v = x.detach().requires_grad_()
+        return v, v * x
+
+    def a_written_argument(x):
+        x.mul_(2)
+        return x, x * x
+
+    for f in (a_view_of_an_argument, a_leaf_made_inside, a_written_argument):
+        x = ta.tensor([1.0], requires_grad=True)
+        y, z = build(f)(x * 1)
+        with pytest.raises(ta.errors.GradError, match="by one another"):
+            ta.grad(z.sum(), y, allow_unused=True)
+        y.retain_grad()
+        with pytest.raises(ta.errors.GradError, match="by one another"):
+            z.backward()
+        y, z = build(f)(x * 1)  # nobody asks for it
+        ta.grad(z.sum(), x)
+
+
 def test_38_an_expanded_output():
     def f(x):
         return x.sum(dim=0, keepdim=True).broadcast_to(x.shape)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import gc
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -571,6 +573,32 @@ def test_recompiling_again_and_again_says_so_once() -> None:
         for count in range(12):
             assert g(ta.ones(1)).item() == count
     assert len(seen) == 1
+
+
+def test_ten_thousand_steps_do_not_grow() -> None:
+    net = ta.nn.Linear(3, 2)
+    opt = ta.optim.AdamW(net.parameters())
+
+    @ta.compile(backend="numpy")
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        loss = (net(x) ** 2).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    x = ta.ones(4, 3)
+    gc.collect()
+    gc.disable()
+    try:
+        blocks = []
+        for _ in range(3):
+            for _ in range(5000):
+                step(x)
+            blocks.append(sys.getallocatedblocks())
+    finally:
+        gc.enable()
+    assert blocks[2] - blocks[0] < 100
 
 
 def test_retrace_finds_what_lies_outside_reach(monkeypatch: pytest.MonkeyPatch) -> None:

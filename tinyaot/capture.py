@@ -16,13 +16,13 @@ import numpy as np
 
 from tinyaot.errors import MutationError, TraceError
 from tinyaot.halves import Uses
-from tinyaot.ir import Output, Program
+from tinyaot.ir import Output, Program, Value
 from tinyaot.location import Loc
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping
-from tinyaot.results import Reached, Result, Results, is_freed, uses_of
+from tinyaot.results import Result, Results, freed_ops, is_dead, uses_of
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
-from tinyaot.tensor import Chain, History, Tensor, base_of
+from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Lifted, NeedBases, Root, Traced
 from tinyaot.tree import leaves, map_tensors
@@ -54,8 +54,11 @@ class Capture:
     draws: int  # random draws that a call takes
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
     uses: list[Uses] = field(default_factory=list)  # by each differentiable program output
+    dead: list[Uses] = field(default_factory=list)  # of what a backward inside used up ...
+    dead_values: list[Value] = field(default_factory=list)  # ... which are these of the trace ...
+    freed: frozenset[int] = frozenset()  # ... by freeing these saving ops
+    dead_inputs: dict[int, int] = field(default_factory=dict)  # inputs so written: which of `dead`
     leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
-    freed: dict[int, Reached] = field(default_factory=dict)  # inputs written with what was freed
     inner_grads: list[tuple[int, int]] = field(default_factory=list)  # `.grad` of results
     outside: list[tuple[int, int]] = field(default_factory=list)  # see TraceEngine.outside
 
@@ -269,7 +272,9 @@ def _finish(
     ]
     results.resolve()
     outputs = list(results.outputs)
-    written, freed = [], {}
+    differentiable_inputs: list[Edge] = []
+    written: dict[int, Tensor] = {}
+    dead_inputs: dict[int, int] = {}
     for lifted in engine.lifted:
         assert lifted.shadow is not None
         root: Root = lifted.shadow._data.root
@@ -277,15 +282,23 @@ def _finish(
             edge = engine.edge(lifted.shadow)
             hidden = isinstance(edge, tuple) and edge[0] is lifted.outer
             differentiable = edge is not None and edge is not lifted.shadow and not hidden
-            if differentiable and is_freed(edge):
-                freed[engine.lifted.index(lifted)] = uses_of(engine, edge).inputs
+            position = engine.lifted.index(lifted)
+            if differentiable:
+                written[position] = lifted.shadow
+            if differentiable and is_dead(engine, edge):
+                dead_inputs[position] = len(results.dead)
+                results.dead.append((lifted.value, edge))
                 differentiable = False
             if differentiable:
-                written.append(lifted.shadow)
+                differentiable_inputs.append(edge)
             outputs.append(
                 Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
             )
-    uses = [uses_of(engine, e) for e in (*results.edges, *map(engine.edge, written))]
+    alive = [*results.edges, *differentiable_inputs]
+    uses, dead = (
+        [uses_of(engine, e, results.tensors, written) for e in edges]
+        for edges in (alive, [e for _, e in results.dead])
+    )
     engine.closed = True
     slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
     names = {o.of: o.name for o in outputs if o.role == "mutated"}
@@ -318,8 +331,11 @@ def _finish(
         engine.draws,
         not any(o.requires_grad for o in outputs),
         uses,
+        dead,
+        [v for v, _ in results.dead],
+        freed_ops([*alive, *(e for _, e in results.dead)]),
+        dead_inputs,
         results.leaves,
-        freed,
         inner_grads,
         [(engine.lifted.index(x), engine.lifted.index(y)) for x, y in engine.outside],
     )

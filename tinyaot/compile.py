@@ -29,7 +29,7 @@ from tinyaot.errors import (
 from tinyaot.guards import MISS
 from tinyaot.halves import Executable
 from tinyaot.interpret import interpret
-from tinyaot.ir import Program
+from tinyaot.ir import Output, Program
 from tinyaot.ops.core import mode
 from tinyaot.passes.partition import check_options
 from tinyaot.record import Decision, Record, Stage
@@ -245,7 +245,15 @@ class Compiled:
             half = _place(passes.narrow(partitioned, used), Pipeline(), loops_of(backend))
             return cast(Executable, backend.Executable(half))
 
-        made = Specialization(captured, executable, record, args, kwargs, narrow)
+        def linear(k: int) -> Executable:
+            out = Output(captured.dead_values[k], "user", None, "", requires_grad=True)
+            joint = passes.functionalize(captured.program.replace(outputs=(out,)))
+            joint = passes.simplify(passes.differentiate(joint, joint=True))
+            names = {captured.inputs[i].value.id: str(i) for i in captured.dead[k].linear}
+            half = _place(passes.linear(joint, names), Pipeline(), loops_of(backend))
+            return cast(Executable, backend.Executable(half))
+
+        made = Specialization(captured, executable, record, args, kwargs, narrow, linear)
         record.measurer, record.timer = self._measure, self._time
         if not self._options.record:  # only what it runs
             record.stages, record.decisions = record.stages[-1:], []

@@ -12,7 +12,7 @@ from tinyaot.errors import DTypeError, GradError, TinyaotError, TraceError
 from tinyaot.ops.core import Mode, Primitive, mode
 from tinyaot.recorder import Recorder
 from tinyaot.shapes import Shape, TensorType, bfloat16, scalar_dtype
-from tinyaot.tape import enable_grad, no_grad, nodes_between, quiet, walk
+from tinyaot.tape import edge_key, enable_grad, no_grad, nodes_between, quiet, walk
 from tinyaot.tensor import Edge, NotKept, SavedHandle, Tensor
 
 _SILENT = frozenset({"view", "leaf", "concat", "random"})  # kinds that raise no FP warning
@@ -208,16 +208,16 @@ class EagerEngine(Recorder):
         targets = [self.edge(x) for x in inputs]
         only, _ = nodes_between([e for e, _ in roots], targets)
         found: dict[Any, Tensor] = {}
-        keys = {_key(t) for t in targets}
+        keys = {edge_key(t) for t in targets}
         taken = {id(seed._history.get_storage()) for _, seed in roots}
 
         def deliver(edge: Edge, cotangent: Tensor) -> None:
-            if _key(edge) in keys:
-                found[_key(edge)] = self._own(cotangent, taken)
+            if edge_key(edge) in keys:
+                found[edge_key(edge)] = self._own(cotangent, taken)
 
         with quiet(), enable_grad() if create_graph else no_grad():
             walk(roots, deliver, retain_graph, create_graph, only)
-        return [found.get(_key(t)) if t is not None else None for t in targets]
+        return [found.get(edge_key(t)) if t is not None else None for t in targets]
 
 
 def _weak(x: Any, operands: tuple[Any, ...]) -> Any:
@@ -227,10 +227,6 @@ def _weak(x: Any, operands: tuple[Any, ...]) -> Any:
     ):
         return bfloat16.numpy.type(x)
     return x
-
-
-def _key(edge: Edge) -> Any:
-    return id(edge) if isinstance(edge, Tensor) else edge and (edge[0].seq, edge[1])
 
 
 def install() -> EagerEngine:

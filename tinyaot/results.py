@@ -9,19 +9,17 @@ in eager.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from tinyaot import ops
-from tinyaot.errors import TraceError
 from tinyaot.halves import Uses
-from tinyaot.ir import Output
-from tinyaot.tape import reachable
+from tinyaot.ir import Output, Value
+from tinyaot.tape import edge_key, reachable
 from tinyaot.tensor import Chain, Edge, Tensor, base_of
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Root, Traced
-
-Reached: TypeAlias = frozenset[int]  # positions of inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +27,15 @@ class Result:
     """How to make one returned tensor: a program output, an input or argument itself, or a view of
     one of these or of another result.
 
-    `freed`: the backward inside the function used up its graph, so a later one raises; these are
-    the inputs that it leads to. `leaf`: the function made it a leaf that requires grad. `edge`: the
-    output whose gradient it has (-1: a freed one), where it is cut off from its storage's base.
+    `dead`: the backward inside the function used up its graph, so a later one raises (its position
+    among such). `leaf`: the function made it a leaf that requires grad. `edge`: the output whose
+    gradient it has (-1: a dead one), where it is cut off from its storage's base.
     """
 
     kind: Literal["output", "input", "argument", "result"]
     index: int
     views: Chain = ()
-    freed: Reached | None = None
+    dead: int | None = None
     leaf: bool = False
     edge: int | None = None
 
@@ -54,6 +52,7 @@ class Results:
         self.outputs: list[Output] = []
         self.leaves: set[int] = set()
         self.edges: list[Edge] = []  # of the differentiable outputs
+        self.dead: list[tuple[Value, Edge]] = []  # what was used up
 
     def add(self, tensor: Tensor) -> int:
         """A position in `results`; the same tensor keeps its position."""
@@ -68,12 +67,13 @@ class Results:
         for t in self.tensors:
             sharing.setdefault(id(t._data.root), []).append(t)
         made: dict[int, int] = {}  # id of a tensor -> its program output
+        engine = self.engine
 
         def output(t: Tensor) -> int:
             if id(t) not in made:
                 made[id(t)] = len(self.outputs)
-                edge = self.engine.edge(t)
-                differentiable = edge is not None and edge is not t and not is_freed(edge)
+                edge = engine.edge(t)
+                differentiable = edge is not None and edge is not t and not is_dead(engine, edge)
                 if differentiable:
                     self.edges.append(edge)
                 elif edge is t:
@@ -84,8 +84,7 @@ class Results:
         histories = Counter(t._history for t in self.tensors)
         for t in self.tensors:  # which may grow
             data: Traced = t._data
-            edge = self.engine.edge(t)
-            freed = uses_of(self.engine, edge).inputs if is_freed(edge) else None
+            edge = engine.edge(t)
             leaf = edge is t
             if id(t) in self.arguments:
                 self.results.append(Result("argument", self.arguments[id(t)]))
@@ -93,26 +92,34 @@ class Results:
             apart = self._is_apart(t)
             own = apart and t._history.requires_grad
             if t._chain and apart and (own or histories[t._history] > 1):
-                self.results.append(Result("result", self._base(t), t._chain, freed))
+                self.results.append(Result("result", self._base(t), t._chain, self._dead(t)))
                 continue
             shared = len(sharing[id(data.root)]) > 1
-            carrier = None
-            if own and not leaf and (data.root.input is not None or shared):
-                carrier = -1 if freed is not None else output(t)
+            again = shared or not t.is_contiguous() or _expands(data.path) or self._of_leaf(t)
+            again = bool(data.path) and again  # made anew from its base
+            dead, carrier = self._dead(t), None
+            if own and not leaf and (data.root.input is not None or again):
+                carrier = -1 if dead is not None else output(t)
             if data.root.input is not None:
-                source = self.engine.lifted.index(data.root.input)
-                same = self.engine.lifted[source].shadow is t
+                source = engine.lifted.index(data.root.input)
+                same = engine.lifted[source].shadow is t
                 path = () if same else data.path
-                self.results.append(
-                    Result("input", source, path, freed, leaf and not same, carrier)
-                )
-            elif data.path and (shared or _expands(data.path) or self._of_leaf(t)):
+                self.results.append(Result("input", source, path, dead, leaf and not same, carrier))
+            elif again:
                 base = data.root.tensor
                 assert base is not None
-                self.results.append(Result("output", output(base), data.path, freed, leaf, carrier))
+                dead = self._dead(base) if carrier is None else dead
+                self.results.append(Result("output", output(base), data.path, dead, leaf, carrier))
             else:
-                self.results.append(Result("output", output(t), (), freed))
-        self._check_leaves()
+                self.results.append(Result("output", output(t), (), dead))
+
+    def _dead(self, t: Tensor) -> int | None:
+        """The position of a tensor among those whose graph was used up, if it was."""
+        edge = self.engine.edge(t)
+        if not is_dead(self.engine, edge):
+            return None
+        self.dead.append((t._data.value, edge))
+        return len(self.dead) - 1
 
     def _is_apart(self, t: Tensor) -> bool:
         """Whether the history of a tensor is not the one of its storage: a detached one."""
@@ -130,20 +137,15 @@ class Results:
         same = [x for x in self.tensors if x._history is t._history and not x._chain]
         return self.add(same[0] if same else base_of(t))
 
-    def _check_leaves(self) -> None:
-        inside = {id(t) for t in self.tensors if self.engine.edge(t) is t}
-        inside -= {id(x.shadow) for x in self.engine.lifted}
-        if any(id(t) in inside for t in reachable(self.edges)[0]):
-            raise TraceError(
-                "a leaf made inside a compiled function (by requires_grad_()) is returned, and so "
-                "is a result that depends on it: results have no gradients by one another; make "
-                "the leaf outside, and pass it",
-                locate=False,
-            )
 
-
-def uses_of(engine: TraceEngine, edge: Edge) -> Uses:
-    """What a differentiable result depends on, if only with gradient 0."""
+def uses_of(
+    engine: TraceEngine,
+    edge: Edge,
+    returned: Sequence[Tensor] = (),
+    written: Mapping[int, Tensor] | None = None,
+) -> Uses:
+    """What a differentiable result depends on, if only with gradient 0; of what is `returned`, and
+    of the inputs that were `written`, too."""
     leaves_, nodes = reachable([edge])
     found = {id(x) for x in (*leaves_, *nodes)}
     position = {
@@ -162,7 +164,20 @@ def uses_of(engine: TraceEngine, edge: Edge) -> Uses:
                 bits |= leads[e[0].seq]
         leads[node.seq] = bits
     saving = {node.seq: leads[node.seq] for node in nodes if node.saves}
-    return Uses(frozenset(position.values()), saving)
+    seqs, own = {node.seq for node in nodes if id(node) not in position}, edge_key(edge)
+
+    def on_the_way(t: Tensor) -> bool:
+        at = engine.edge(t)
+        if isinstance(at, tuple):
+            return at[0].seq in seqs and edge_key(at) != own
+        return at is not None and id(at) in found and id(at) not in position
+
+    return Uses(
+        frozenset(position.values()),
+        saving,
+        frozenset(i for i, t in enumerate(returned) if on_the_way(t)),
+        frozenset(i for i, t in (written or {}).items() if on_the_way(t)),
+    )
 
 
 def _expands(path: Chain) -> bool:
@@ -170,9 +185,15 @@ def _expands(path: Chain) -> bool:
     return any(name == "broadcast" for name, _ in path)
 
 
-def is_freed(edge: Edge) -> bool:
-    """Whether a backward from here would meet values that were freed inside the function."""
-    return any(node.freed and node.saves for node in reachable([edge])[1])
+def freed_ops(edges: Sequence[Edge]) -> frozenset[int]:
+    """The saving ops on the way from the edges that a backward inside the function used up."""
+    return frozenset(node.seq for node in reachable(edges)[1] if node.freed and node.saves)
+
+
+def is_dead(engine: TraceEngine, edge: Edge) -> bool:
+    """Whether every backward from here would go through what was used up."""
+    freed = freed_ops([edge])
+    return bool(freed) and uses_of(engine, edge).blocked(freed)
 
 
 def replay(tensor: Tensor, views: Chain) -> Tensor:

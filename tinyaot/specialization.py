@@ -17,12 +17,12 @@ from tinyaot import random
 from tinyaot.capture import Capture, Ref
 from tinyaot.errors import TraceError
 from tinyaot.guards import MISS, TensorGuard
-from tinyaot.halves import Backward, CompiledNode, Executable, FreedNode
+from tinyaot.halves import Backward, CompiledNode, Executable
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
 from tinyaot.recorder import Recorder
-from tinyaot.results import Reached, Result, replay
+from tinyaot.results import Result, replay
 from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import nodes_between
 from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
@@ -51,6 +51,7 @@ class Specialization:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         narrow: Callable[[frozenset[int]], Executable],
+        linear: Callable[[int], Executable],
     ) -> None:
         self.captured = captured
         self.executable = executable
@@ -91,8 +92,12 @@ class Specialization:
             gradients = [
                 positions[o.of] for o in executable.outputs("backward") if o.of is not None
             ]
-        self.backward = Backward(executable, gradients, captured.uses, narrow)
-        self.targets = sorted(self.backward.reached(range(len(captured.uses))))
+        self.backward = Backward(
+            executable, gradients, captured.uses, captured.dead, captured.freed, narrow, linear
+        )
+        self.targets = sorted(self.backward.reached(range(len(self.backward.uses))))
+        self._target_types = [(i, captured.inputs[i].value.type) for i in self.targets]
+        self.hiding = [k for k, u in enumerate(self.backward.uses) if u.returned or u.written]
 
     # ---- is it right for this call? -------------------------------------------------------------
 
@@ -188,11 +193,23 @@ class Specialization:
             if not arrays[position].flags.writeable:  # a broadcast view that repeats nothing
                 arrays[position] = arrays[position].view()
                 arrays[position].flags.writeable = True
+        edges = [_eager().edge(sources[i]) for i in self.targets]  # before anything is written
+        node = CompiledNode(self.backward, edges, self._target_types, [])
         if captured.whole_step:
             outputs = [Tensor(a) for a in self._user_arrays("step", arrays)[0]]
         else:
-            outputs = self._forward(sources, arrays)
-        return self._finish(sources, tensors, outputs)
+            outputs = self._forward(sources, arrays, node)
+        return self._finish(sources, tensors, outputs, node)
+
+    def is_dead_end(self, k: int) -> bool:
+        """Whether any backward from a used up result raises: nothing around it is linear."""
+        return not self.backward.uses[self.backward.cotangents + k].linear
+
+    def dead_end(self, sources: list[Any], k: int) -> Edge:
+        """An edge to a used up result of a call on these inputs."""
+        edges = [_eager().edge(sources[i]) for i in self.targets]
+        node = CompiledNode(self.backward, edges, self._target_types, [])
+        return node, self.backward.cotangents + k
 
     def _check_outside(self, sources: list[Any]) -> None:
         """A gradient inside the function by one argument cannot see that another was computed from
@@ -221,19 +238,17 @@ class Specialization:
         random.generator.draw += self.captured.draws
         return [results[i] for i in self.user_at], [results[i] for i in self._saved_at]
 
-    def _forward(self, sources: list[Any], arrays: list[np.ndarray]) -> list[Tensor]:
-        eager = _eager()
-        edges = [eager.edge(sources[i]) for i in self.targets]
-        kept: list[Any] = [
+    def _forward(
+        self, sources: list[Any], arrays: list[np.ndarray], node: CompiledNode
+    ) -> list[Tensor]:
+        node.kept = [
             _save(sources[i], arrays[i]) if isinstance(sources[i], Tensor) else arrays[i]
             for i in self.backward_reads
         ]
-        targets = [(i, sources[i].type) for i in self.targets]
         user, saved = self._user_arrays("forward" if self.captured.joint else "step", arrays)
         outputs = [Tensor(a) for a in user]
         given = [*outputs, *(sources[position] for position in self._written)]
-        kept += [_save_shared(a, given) for a in saved]
-        node = CompiledNode(self.backward, edges, targets, kept)
+        node.kept += [_save_shared(a, given) for a in saved]
         made = [t for t, o in zip(outputs, self.user_outputs, strict=True) if o.requires_grad]
         for position, differentiable in self.mutated:
             if differentiable:
@@ -241,25 +256,31 @@ class Specialization:
         for index, tensor in enumerate(made):
             tensor._history.edge = (node, index)
             tensor._history.requires_grad = True
-        node.outputs, node.types = len(made), [t.type for t in made]
         written = iter(made[len(made) - sum(d for _, d in self.mutated) :])
         for position, differentiable in self.mutated:
             if differentiable:
-                eager.rebase(sources[position], next(written))
+                _eager().rebase(sources[position], next(written))
         return outputs
 
-    def _finish(self, sources: list[Any], tensors: list[Tensor], outputs: list[Tensor]) -> Any:
+    def _finish(
+        self, sources: list[Any], tensors: list[Tensor], outputs: list[Tensor], node: CompiledNode
+    ) -> Any:
         captured = self.captured
+        alive = self.backward.cotangents
         for index in captured.leaves:
             outputs[index].requires_grad_()
-        for position, reached in captured.freed.items():
+        for position, k in captured.dead_inputs.items():
             history: History = sources[position]._history
-            history.edge, history.requires_grad = freed(sources, reached), True
+            history.edge, history.requires_grad = (node, alive + k), True
             history.version += 1
         given: dict[str, Sequence[Any]] = {"input": sources, "argument": tensors, "output": outputs}
         results: dict[int, Tensor] = {}
         for index in range(len(captured.results)):
-            self._make(index, given, results)
+            self._make(index, given, results, node)
+        for k in self.hiding:
+            uses = self.backward.uses[k]
+            found = [*(results[i] for i in uses.returned), *(sources[i] for i in uses.written)]
+            node.hide(k, map(_eager().edge, found))
         for slot, index in captured.rebinds:
             slot.write(results[index])
         for position, kept in captured.grads:
@@ -275,37 +296,43 @@ class Specialization:
         return _fill(captured.tree, results)
 
     def _make(
-        self, index: int, given: dict[str, Sequence[Any]], results: dict[int, Tensor]
+        self,
+        index: int,
+        given: dict[str, Sequence[Any]],
+        results: dict[int, Tensor],
+        node: CompiledNode,
     ) -> Tensor:
         """A returned tensor; one that is a view of another after that one."""
         if index not in results:
             r = self.captured.results[index]
             if r.kind == "result":
-                source = self._make(r.index, given, results)
+                source = self._make(r.index, given, results, node)
             else:
                 source = given[r.kind][r.index]
-            results[index] = self._result(r, source, given)
+            results[index] = self._result(r, source, given, node)
         return results[index]
 
-    def _result(self, result: Result, tensor: Tensor, given: dict[str, Sequence[Any]]) -> Tensor:
-        reached = result.freed
-        if reached is not None and result.edge is None and _eager().edge(tensor) is None:
-            tensor._history.edge = freed(given["input"], reached)
+    def _result(
+        self,
+        result: Result,
+        tensor: Tensor,
+        given: dict[str, Sequence[Any]],
+        node: CompiledNode,
+    ) -> Tensor:
+        dead: Edge = None
+        if result.dead is not None:
+            dead = node, self.backward.cotangents + result.dead
+        if dead is not None and result.edge is None and _eager().edge(tensor) is None:
+            tensor._history.edge = dead
             tensor._history.requires_grad = True
         made = replay(tensor, result.views)
         if result.edge is not None:
+            _eager()._cut(made, made)
             made._history.edge = (
-                given["output"][result.edge]._history.edge
-                if reached is None
-                else freed(given["input"], reached)
+                given["output"][result.edge]._history.edge if dead is None else dead
             )
             made._history.requires_grad = True
         return made.requires_grad_() if result.leaf else made
-
-
-def freed(sources: Sequence[Any], reached: Reached) -> Edge:
-    """An edge to what was used up inside a compiled function."""
-    return FreedNode([_eager().edge(sources[i]) for i in sorted(reached)]), 0
 
 
 def _save(tensor: Tensor, array: np.ndarray) -> SavedHandle:

@@ -9,7 +9,7 @@ case: no rebound attributes, no views among results, no gradients across the cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tinyaot.capture import Ref
 from tinyaot.guards import Text, owner_of
 from tinyaot.ops.core import mode
 from tinyaot.results import Result
-from tinyaot.specialization import Bound, Specialization, freed
+from tinyaot.specialization import Bound, Specialization
 from tinyaot.state import Slot
 from tinyaot.tensor import NOT_KEPT, Tensor
 
@@ -96,10 +96,10 @@ def plain_call(
 ) -> tuple[list[str], dict[str, Any]] | None:
     """Lines that make the call, and the objects that they name; None where it is not plain."""
     captured, (sources, _) = found.captured, bound
-    special = captured.outside or captured.freed or captured.leaves
+    special = captured.outside or captured.dead_inputs or captured.leaves or found.hiding
     if special or captured.rebinds or captured.inner_grads or not captured.whole_step:
         return None
-    if not all(_is_plain(r, sources) for r in captured.results):
+    if not all(_is_plain(r, found) for r in captured.results):
         return None
     at = {a.position: i for i, a in enumerate(captured.arguments)}
     arrays = found.peek(bound)
@@ -146,9 +146,10 @@ def plain_call(
         place = found.user_at[k]
         lines.append(f"r{k} = Tensor({f'u{place}' if inlined else f'outputs[{place}]'})")
     for r in captured.results:
-        if r.freed is not None:
+        if r.dead is not None:
+            edge = found.dead_end(sources, r.dead)
             lines.append(f"h = r{r.index}._history")
-            lines.append(f"h.edge, h.requires_grad = {text.name(freed(sources, r.freed))}, True")
+            lines.append(f"h.edge, h.requires_grad = {text.name(edge)}, True")
     for position, kept in captured.grads:
         value = "None" if kept is None else "NOT_KEPT" if kept < 0 else made[kept]
         lines.append(f"{tensor(position)}._grad = {value}")
@@ -159,15 +160,19 @@ def plain_call(
     return lines, names
 
 
-def _is_plain(result: Result, sources: Sequence[Any]) -> bool:
+def _is_plain(result: Result, found: Specialization) -> bool:
     """Whether a result is an input or output itself. One whose graph was used up has the same
-    history at every call, if that leads to leaves alone."""
+    history at every call, if a backward raises whatever it is for, and leads to state alone."""
     if result.views or result.leaf or result.edge is not None or result.kind == "result":
         return False
-    if result.freed is None:
+    if result.dead is None:
         return True
-    ends = (sources[i] for i in result.freed)
-    return result.kind == "output" and all(t.is_leaf and t.requires_grad for t in ends)
+    passed = {a.position for a in found.captured.arguments}
+    return (
+        result.kind == "output"
+        and found.is_dead_end(result.dead)
+        and passed.isdisjoint(found.targets)
+    )
 
 
 def _tree(tree: Any, made: dict[int, str], text: Text) -> str | None:

@@ -13,7 +13,7 @@ import functools
 import heapq
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -170,6 +170,12 @@ def rule_reads(
 # ---- nodes --------------------------------------------------------------------------------------
 
 
+INSIDE = (
+    "grad: of one result of a compiled function by another: results have no gradients by one "
+    "another; compute this gradient inside the function"
+)
+
+
 class TapeNode:
     """One recorded operation. `edges`: where each operand's cotangent goes; `outputs`: how many
     results; `saves`: whether its backward needs saved values, so that it can run only once."""
@@ -194,6 +200,10 @@ class TapeNode:
     def edges_from(self, index: int) -> Sequence[Edge]:
         """The edges that the cotangent of one result leads to."""
         return self.edges
+
+    def hides(self, index: int) -> Collection[Any]:
+        """Keys of edges that lie inside the node, on the way from one result."""
+        return ()
 
     def limit(self, wanted: list[bool] | None) -> None:
         """Before `pull`: which edges' cotangents are wanted (None: all)."""
@@ -366,7 +376,11 @@ def walk(
 
 
 def nodes_between(roots: Sequence[Edge], targets: Sequence[Edge]) -> tuple[Only, list[bool]]:
-    """What a walk from the roots to the targets visits (its `only`), and which it reaches."""
+    """What a walk from the roots to the targets visits (its `only`), and which it reaches.
+
+    Raises GradError where a target is hidden inside a node.
+    """
+    keys = {edge_key(t) for t in targets}
     found: dict[int, list[Edge]] = {}
     leaves: set[int] = set()
     reached: set[tuple[int, int]] = set()
@@ -379,6 +393,8 @@ def nodes_between(roots: Sequence[Edge], targets: Sequence[Edge]) -> tuple[Only,
             node, index = edge
             if (node.seq, index) not in reached:
                 reached.add((node.seq, index))
+                if not keys.isdisjoint(node.hides(index)):
+                    raise GradError(INSIDE)
                 edges = node.edges_from(index)
                 found.setdefault(node.seq, []).extend(edges)
                 stack.extend(edges)
@@ -397,6 +413,11 @@ def nodes_between(roots: Sequence[Edge], targets: Sequence[Edge]) -> tuple[Only,
         for t in targets
     ]
     return Only(useful, goal_nodes, goal_leaves), hit
+
+
+def edge_key(edge: Edge) -> Any:
+    """What tells edges apart."""
+    return id(edge) if isinstance(edge, Tensor) else edge and (edge[0].seq, edge[1])
 
 
 def reachable(roots: Sequence[Edge]) -> tuple[list[Tensor], list[TapeNode]]:

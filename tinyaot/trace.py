@@ -32,11 +32,10 @@ from tinyaot.shapes import (
     float64,
     int64,
 )
-from tinyaot.tape import Unread, nodes_between, reachable
-from tinyaot.tensor import Chain, Edge, History, NotKept, Tensor, base_of
+from tinyaot.tape import Only, nodes_between, reachable
+from tinyaot.tensor import Chain, Edge, History, NotKept, SavedHandle, Tensor, base_of
 from tinyaot.traced import (
     VIEW_GEOMETRY,
-    GradNode,
     Lifted,
     NeedBases,
     OuterNode,
@@ -217,8 +216,8 @@ class TraceEngine(Recorder):
             primitive, base, attrs, Traced(self, node.result, geometry, data.root, path)
         )
 
-    def save(self, tensor: Tensor, edge: Edge) -> Unread:
-        return Unread(tensor._data.shape, tensor._data.dtype)
+    def save(self, tensor: Tensor, edge: Edge) -> SavedHandle:
+        return SavedHandle(tensor._data, edge)
 
     def detach(self, tensor: Tensor) -> Tensor:
         tensor = self.resolve(tensor)
@@ -323,7 +322,7 @@ class TraceEngine(Recorder):
                     targets.append(kept)
         for node in nodes:
             node.check_alive()
-        again = self._again([edge], [gradient], targets, create_graph)
+        again = self._again([tensor], [gradient], targets, create_graph)
         for node in nodes if not retain_graph else ():
             node.free()
         found = self._emit_grad([tensor], [gradient], targets, again)
@@ -362,7 +361,7 @@ class TraceEngine(Recorder):
         nodes = [n for n in nodes if n.seq in only.through]
         for node in nodes:
             node.check_alive()
-        again = self._again(edges, cotangents, wrt, create_graph)
+        again = self._again(outputs, cotangents, wrt, create_graph, only)
         for node in nodes if not retain_graph else ():
             node.free()
         found = iter(self._emit_grad(outputs, cotangents, wrt, again))
@@ -370,17 +369,20 @@ class TraceEngine(Recorder):
 
     def _again(
         self,
-        edges: Sequence[Edge],
+        outputs: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
         wrt: Sequence[Tensor],
         create_graph: bool,
-    ) -> list[list[Edge]]:
-        """What each gradient depends on, if it shall be differentiable again."""
+        only: Only | None = None,
+    ) -> list[Edge]:
+        """The history of each gradient, if it shall be differentiable again."""
         if not create_graph:
-            return [[] for _ in wrt]
-        given = [None if c is None else self.edge(c) for c in cotangents]
-        roots = list(zip(edges, given, strict=True))
-        return gradient_edges(roots, [self.edge(x) for x in wrt])
+            return [None for _ in wrt]
+        kept, self.builder = self.builder, Builder(self.builder.next_id)
+        try:
+            return gradient_edges(self, outputs, cotangents, wrt, only)
+        finally:
+            self.builder = kept
 
     def _need_bases(self) -> None:
         """A gradient by an input has to include what flows through views of it, which then have to
@@ -401,7 +403,7 @@ class TraceEngine(Recorder):
         outputs: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
         wrt: Sequence[Tensor],
-        again: Sequence[list[Edge]],
+        again: Sequence[Edge],
     ) -> list[Tensor]:
         if not wrt:
             return []
@@ -418,9 +420,9 @@ class TraceEngine(Recorder):
         attrs = {"outputs": len(outputs), "cotangents": explicit, "wrt": len(wrt)}
         node = self.builder.emit("grad", values, [x.type for x in wrt], attrs)
         results = [self._tensor(r, contiguous(r.type.shape), Root()) for r in node.results]
-        for result, depends in zip(results, again, strict=True):
-            if depends:
-                result._history.edge = (GradNode(depends), 0)
+        for result, edge in zip(results, again, strict=True):
+            if edge is not None:
+                result._history.edge = edge
                 result._history.requires_grad = True
             else:  # a constant to later derivatives
                 data: Traced = result._data

@@ -84,13 +84,6 @@ class OuterNode(TapeNode):
     name = "outside"
 
 
-class GradNode(TapeNode):
-    """On the tracer's tape: gradients, which depend on all that their outputs depend on."""
-
-    __slots__ = ()
-    name = "grad"
-
-
 VIEW_GEOMETRY: dict[str, Callable[..., Geometry | None]] = {
     "slice": lambda g, starts, stops, steps: slice_geometry(g, starts, stops, steps),
     "permute": lambda g, perm: permute_geometry(g, perm),

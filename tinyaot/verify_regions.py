@@ -153,7 +153,7 @@ def region_outputs_outlive_the_call(program: Program) -> Iterator[str]:
         space = program.plan.places[o.value.id].space
         if o.role in allowed and space not in allowed[o.role]:
             yield f"output {o.role} {o.value} is in the {space} space"
-        if o.role == "mutated" and o.value.id not in inputs:
+        if o.role == "mutated" and o.value.id not in inputs and o.value.type.size:
             if program.plan.places[o.value.id].root != o.of:
                 yield f"output {o.value} is not in the buffer of %{o.of}"
 

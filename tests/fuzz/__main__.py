@@ -6,35 +6,40 @@ import argparse
 import os
 import sys
 import time
-import warnings
 from collections import Counter
+
+# Programs of one worker process: what it loaded and cached goes with it. For C, also those that
+# are compiled together.
+CHUNK = {"numpy": 400, "c": 40}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
-    parser.add_argument("--backend", default="numpy")
+    parser.add_argument("--backend", default="numpy", choices=sorted(CHUNK))
     parser.add_argument("--poison", action="store_true", help="freed and fresh memory is NaN")
     parser.add_argument("--stages", type=int, default=10, help="check the stages of every n-th")
     parser.add_argument("--each", type=int, default=2, help="failures to print of each cause")
     args = parser.parse_args()
     if args.poison:
         os.environ["TINYAOT_POISON"] = "1"
-    from tests.fuzz.fuzz import fuzz_one, report
+    if args.backend == "c":
+        os.environ["TINYAOT_CACHE"] = "0"  # nobody runs these programs again
+    from tests.fuzz.worker import fuzz_chunk
 
-    warnings.simplefilter("ignore")
     causes: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
     began = time.monotonic()
-    for seed in range(args.seed, args.seed + args.programs):
-        verdict, failure = fuzz_one(seed, args.backend, seed % args.stages == 0)
-        verdicts[verdict] += 1
-        if failure is not None:
-            program, difference = failure
-            causes[difference.cause] += 1
-            if causes[difference.cause] <= args.each:
-                print(report(program, difference), flush=True)
+    end, size = args.seed + args.programs, CHUNK[args.backend]
+    for first in range(args.seed, end, size):
+        seeds = range(first, min(first + size, end))
+        for verdict, cause, text in fuzz_chunk(args.backend, args.stages, seeds):
+            verdicts[verdict] += 1
+            if cause:
+                causes[cause] += 1
+                if causes[cause] <= args.each:
+                    print(text, flush=True)
     seconds = time.monotonic() - began
     print(f"{args.programs} programs in {seconds:.0f} s: {dict(verdicts)}")
     for cause, count in causes.most_common():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.fuzz import modules
 from tests.fuzz.program import Block, Statement
 
 G = Any  # the Generator
@@ -26,11 +27,11 @@ def caller(g: G, arguments: list[str]) -> list[Statement]:
             other[g.rng.randrange(len(other))] = g.one_of(arguments)
             found.append(f"r{i + 1} = f({', '.join(other)})")
         elif roll < 0.8:
-            found.append(f"pull(r0{g.one_of(('', ', retain_graph=True'))})")
+            found.append(f"pull(r0{g.one_of(('', ', retain_graph=True', ', retain_graph=True'))})")
         elif roll < 0.88 and "k" in g.space:
             found.append("k = 3")
-        elif roll < 0.92 and "o" in g.space:
-            found.append("o.lr = 0.05")
+        elif roll < 0.92 and (changes := modules.changes(g)):
+            found.append(g.one_of(changes))
         elif roll < 0.96:
             leaf = g.one_of([n for n in inputs if n[0] == "x"])
             found.append(
@@ -39,8 +40,6 @@ def caller(g: G, arguments: list[str]) -> list[Statement]:
                     "total(r0) is not 0", "isinstance(total(r0), ta.Tensor)"
                 )
             )
-        elif "m" in g.space:
-            found.append("m.eval()")
     last = [n.split(" ")[0] for n in map(str, found) if n[0] == "r"]
     if g.chance(0.9):
         found.append(f"pull({', '.join(last[-2:])})")
@@ -56,6 +55,11 @@ def disturb(g: G, inputs: list[str]) -> Statement:
         body = ("t.mul_(0.5)", "t.add_(t)", "t[...] = 1")[g.rng.randrange(3)]
         guard = Block("if t.dtype.is_floating and not (t.is_leaf and t.requires_grad):", (body,))
         return Block(f"for t in tensors(r0)[{k}:{k + 1}]:", (guard,))
+    if "m" in g.space and g.chance(0.3):
+        write = g.one_of(("mul_(0.5)", "add_(1)", "zero_()"))
+        name = g.one_of(("p", "p", "b"))
+        of = {"p": "m.parameters()", "b": "m.buffers()"}[name]
+        return Block("with ta.no_grad():", (Block(f"for {name} in {of}:", (f"{name}.{write}",)),))
     x = g.one_of(inputs)
     if x[0] == "a" and g.tensor(x).dtype.is_floating and g.chance(0.5):
         return f"{x}.mul_(0.5)" if g.space.get(f"x{x[1:]}") is not g.space[x] else "pass"

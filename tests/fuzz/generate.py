@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 import tinyaot as ta
-from tests.fuzz import effects
+from tests.fuzz import effects, modules
 from tests.fuzz import statements as s
 from tests.fuzz.caller import caller
 from tests.fuzz.program import PRELUDE, Block, Program, Statement
 
 SHAPES = ((), (1,), (3,), (4,), (2, 3), (3, 3), (2, 2), (1, 3), (4, 1), (2, 1, 3), (0, 3), (4, 2))
 PARTITIONS = ("min_cut", "save_all", "recompute_all")
-LIMIT, LARGEST = 200, 1e3  # elements, absolute values
+LARGE = ((31,), (33, 2), (257,), (2, 33), (65, 3))
+LIMIT, LARGEST = 1200, 1e3  # elements, absolute values
 
 
 class Unexpected(Exception):
@@ -164,16 +165,21 @@ class Generator:
             values = np.array(
                 [round(self.rng.uniform(-1.5, 1.5), 2) for _ in range(int(np.prod(shape)))], float
             )
+        if shape in LARGE:
+            ends = "0, 2" if dtype == "int64" else "-1, 1" if dtype == "bool" else "-1.5, 1.4"
+            points = f"np.linspace({ends}, {int(np.prod(shape))}).reshape{shape}"
+            return f"ta.tensor({points}.round(2), dtype=ta.{dtype})"
         if 0 in shape:
             return f"ta.zeros({shape}, dtype=ta.{dtype})"
         return f"ta.tensor({values.reshape(shape).tolist()}, dtype=ta.{dtype})"
 
     def inputs(self) -> Iterator[str]:
         """Leaves x, arguments a made of them, captured c, state w."""
-        shape = self.one_of(SHAPES)
+        shapes = LARGE if self.chance(0.06) else SHAPES
+        shape = self.one_of(shapes)
         for i in range(self.rng.randint(1, 3)):
             if self.chance(0.5):
-                shape = self.one_of(SHAPES)
+                shape = self.one_of(shapes)
             dtype = (
                 "float64"
                 if self.smooth
@@ -204,7 +210,7 @@ class Generator:
             yield "k = 2"
         if self.step or self.chance(0.25):
             if self.chance(0.4):
-                yield f"m = ta.nn.Sequential(ta.nn.Linear(3, 2), {self.one_of(MODULES)})"
+                yield modules.module(self)
                 parameters = "list(m.parameters())"
             else:
                 w = self.array(self.one_of(((3,), (2, 3), (3, 3))), "float32")
@@ -212,7 +218,7 @@ class Generator:
                 self.names.append("w")
                 parameters = "[w]"
             if self.step:
-                yield f"o = {self.one_of(OPTIMIZERS).format(parameters)}"
+                yield from modules.optimizer(self, parameters)
 
     def parameters(self) -> tuple[list[str], list[str], list[Statement]]:
         """Names, what is passed for them, and statements that unpack containers."""
@@ -403,18 +409,3 @@ class Generator:
         if self.chance(0.2):
             form = self.one_of(("[{}]", "{{'a': ({})}}", "(({}), 1)"))
         return tuple(found), form
-
-
-MODULES = (
-    "ta.nn.ReLU()",
-    "ta.nn.Dropout(0.5)",
-    "ta.nn.GELU()",
-    "ta.nn.LayerNorm(2)",
-    "ta.nn.Linear(2, 3)",
-)
-OPTIMIZERS = (
-    "ta.optim.SGD({}, lr=0.1)",
-    "ta.optim.SGD({}, lr=0.1, momentum=0.9)",
-    "ta.optim.Adam({}, lr=0.1)",
-    "ta.optim.AdamW({}, lr=0.05, weight_decay=0.1)",
-)

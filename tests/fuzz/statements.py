@@ -266,6 +266,21 @@ def join(g: G) -> str | None:
     )
 
 
+def windows(g: G) -> str | None:
+    x = g.pick_float(lambda t: t.ndim == 2 and min(t.shape) > 1)
+    if not x:
+        return None
+    image = f"{x}[None, None]"
+    return g.one_of(
+        (
+            f"F.avg_pool2d({image}, 2, 1)",
+            f"F.conv2d({image}, {image}[:, :, :2, :2])",
+            f"F.conv2d({image}, {image}[:, :, :2, :2], padding=1, stride=2)",
+            f"ta.einsum('ij,ik->jk', {x}, {x})" if g.smooth else f"F.max_pool2d({image}, 2, 1)",
+        )
+    )
+
+
 # ---- views --------------------------------------------------------------------------------------
 
 
@@ -359,6 +374,10 @@ def gather(g: G) -> str | None:
             f"F.embedding(ta.tensor({picked}), {x})",
             f"ta.take_along_dim({x}, ta.argsort({x}, 0), 0)",
             f"ta.gather({x}, 0, ta.zeros_like({x}, dtype=ta.int64))",
+            f"ta.gather({x}, -1, ta.argsort({x}, -1, descending=True))",
+            f"ta.scatter_add({x}, 0, ta.zeros_like({x}, dtype=ta.int64), {x})",
+            f"ta.scatter({x}, 0, ta.argsort({x}, 0), {x} * 2)",
+            f"F.one_hot(ta.argmax({x}, 0), {n})",
         )
     )
 
@@ -376,4 +395,5 @@ EXPRESSIONS: list[tuple[Template, int]] = [
     (view, 14),
     (gather, 4),
     (loss, 1),
+    (windows, 1),
 ]

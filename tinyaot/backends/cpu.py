@@ -24,7 +24,7 @@ from tinyaot.backends.machine import rates as rates
 from tinyaot.backends.machine import this_machine, thread_count
 from tinyaot.backends.runtime import load_pool, pack_bytes
 from tinyaot.backends.runtime import prepare as prepare
-from tinyaot.backends.toolchain import EXACT, Build, find_compiler
+from tinyaot.backends.toolchain import Build, find_compiler
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.products import Size
@@ -172,6 +172,11 @@ def aligned(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
+def load(source: str, whole: bool = False) -> ctypes.CDLL:
+    """The library of a compiled step, whose parts are compiled side by side unless it is `whole`."""
+    return ctypes.CDLL(str(Build([source] if whole else split(source, SIDE_BY_SIDE)).path()))
+
+
 class Executable:
     """A loaded program. One call runs at a time: the arena is shared, a lock guards it.
 
@@ -195,13 +200,11 @@ class Executable:
         if poison is None:
             poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
         self.poison = poison
-        sources = split(compiled.source, SIDE_BY_SIDE)
+        source, names = compiled.source, [k.name for k in compiled.kernels]
         if clocked:
-            names = [k.name for k in compiled.kernels]
-            sources = [c_with_laps(compiled.source, names, compiled.threads)]
-        work = Build(sources, EXACT)
+            source = c_with_laps(source, names, compiled.threads)
+        self.loaded = load(source, whole=clocked)
         pack = padded(pack_bytes(compiled.products))
-        self.loaded = ctypes.CDLL(str(work.path()))
         self.loaded.tinyaot_link(ctypes.c_void_p(load_pool()[1]), ctypes.c_int64(pack))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes + spare)

@@ -34,6 +34,12 @@ def _check_index(op: str, index: TensorType) -> None:
         )
 
 
+def _check_empty(op: str, x: TensorType, index: TensorType, axis: int) -> None:
+    """Of an axis without elements every index is out of range, whatever its value."""
+    if index.size and not x.shape[axis]:
+        raise IndexingError(f"{op}: an index is out of range for axis {axis} of size 0")
+
+
 def _check_mode(op: str, mode: str) -> None:
     if mode not in ("set", "add"):
         raise DTypeError(f"{op}: mode must be 'set' or 'add', got {mode!r}")
@@ -56,8 +62,9 @@ def _gather_shape(op: str, x: TensorType, indices: Sequence[TensorType], axes: S
         raise IndexingError(f"{op}: {len(indices)} indices for {len(axes)} axes")
     if len(set(axes)) != len(axes) or any(not 0 <= a < x.ndim for a in axes):
         raise IndexingError(f"{op}: {tuple(axes)} are not distinct axes of shape {x.shape}")
-    for index in indices:
+    for index, axis in zip(indices, axes, strict=True):
         _check_index(op, index)
+        _check_empty(op, x, index, axis)
     common = broadcast_shapes(op, *(i.shape for i in indices))
     return common + tuple(n for a, n in enumerate(x.shape) if a not in axes)
 
@@ -257,6 +264,7 @@ scatter: Primitive = declare(
 def _along_shape(op: str, x: TensorType, index: TensorType, axis: int) -> Shape:
     _check_index(op, index)
     check_axis(op, x, axis)
+    _check_empty(op, x, index, axis)
     if index.ndim != x.ndim or any(
         m > n for a, (m, n) in enumerate(zip(index.shape, x.shape)) if a != axis
     ):

@@ -19,7 +19,7 @@ from tinyaot.passes.autodiff import differentiate
 from tinyaot.passes.functionalize import functionalize
 from tinyaot.passes.fuse import fuse
 from tinyaot.passes.layout import assign_layouts
-from tinyaot.passes.narrow import narrow
+from tinyaot.passes.narrow import linear, narrow
 from tinyaot.passes.partition import partition
 from tinyaot.passes.plan import plan
 from tinyaot.passes.schedule import schedule
@@ -162,6 +162,7 @@ __all__ = [
     "differentiate",
     "functionalize",
     "fuse",
+    "linear",
     "narrow",
     "partition",
     "pipeline",

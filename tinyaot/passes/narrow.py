@@ -7,7 +7,7 @@ zeros, as in JAX's transpose).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tinyaot.ir import Input, Node, Output, Program, Value, live_nodes, substitute
@@ -50,6 +50,22 @@ def narrow(program: Program, used: Iterable[int]) -> Program:
         nodes=tuple(nodes),
         outputs=tuple(outputs),
         next_id=work.next_id,
+    )
+
+
+def linear(program: Program, names: Mapping[int, str]) -> Program:
+    """The part of a joint program's backward that gives the gradients of some inputs (by id), where
+    that reads cotangents alone, as a program like that of `narrow`; `names` of its outputs."""
+    outputs = [
+        Output(o.value, "user", None, names[o.of])
+        for o in program.outputs_of("gradient")
+        if o.of is not None and o.of in names
+    ]
+    nodes = live_nodes(program.nodes, (o.value for o in outputs))
+    return program.replace(
+        inputs=tuple(Input(i.value, "argument", i.name) for i in program.inputs_of("cotangent")),
+        nodes=tuple(replace(n, phase="forward") for n in nodes),
+        outputs=tuple(outputs),
     )
 
 

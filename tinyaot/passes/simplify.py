@@ -51,7 +51,9 @@ def simplify(
     that stays keeps its id.
 
     Before autodiff it leaves alone the values that a `grad` node differentiates by: to merge
-    another with one would add the other's gradient to it. From partition on it does not merge
+    another with one would add the other's gradient to it. Among several cotangents a value goes on
+    depending on those it did, even if only by shape, as zeros where a write cut them off: `narrow`
+    tells from that what a backward of some outputs computes. From partition on it does not merge
     across phases: a value of the forward is there in the backward only if it was saved.
 
     Raises VerifyError for a program with writes, ParseError for an unknown group.
@@ -100,6 +102,9 @@ class _Simplifier:
         self.new: dict[int, Value] = {}  # what stands for a value that is no longer made
         self.pinned: set[int] = set()  # what grad nodes differentiate by
         self.near: Node | None = None  # the node being rewritten
+        seeds = program.inputs_of("cotangent")
+        self.several = len(seeds) > 1
+        self.carried = {i.value.id: 1 << k for k, i in enumerate(seeds)}  # by value: of which, bits
         for node in program.nodes:
             if node.op == "write":
                 raise VerifyError(
@@ -134,6 +139,8 @@ class _Simplifier:
     def add(self, node: Node) -> None:
         """Take over a node, simplified: as it is, as another, or as a value that is there."""
         node = substitute(node, self.new)
+        if self.several and (carried := self._carried(node)):
+            self.carried.update(dict.fromkeys((r.id for r in node.results), carried))
         if len(node.results) != 1 or node.results[0].id in self.pinned or node.op == "grad":
             self.nodes.append(node)
             return
@@ -169,10 +176,19 @@ class _Simplifier:
         if PHASES.index(node.phase) < PHASES.index(made.phase):
             self.nodes[at] = replace(made, phase=node.phase)
 
+    def _carried(self, made: Node | Value) -> int:
+        """The cotangents that a value depends on."""
+        carried = 0
+        for v in made.inputs if isinstance(made, Node) else (made,):
+            carried |= self.carried.get(v.id, 0)
+        return carried
+
     def _rewrite(self, node: Node) -> Node | Value | None:
         rule: Rule
         for rule in self.rules[node.op]:
             found = rule.apply(node, self)
+            if found is not None and self.several and self._carried(node) != self._carried(found):
+                continue
             if found is not None:
                 self._note(node, found, rule.name)
                 return found
