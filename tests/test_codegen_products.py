@@ -44,7 +44,6 @@ def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
 def run(
     product: Callable[..., None], a: np.ndarray, b: np.ndarray, c: np.ndarray, add: bool
 ) -> None:
-    runtime, _ = cpu.load_runtime()
     (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
     nbytes = pack_bytes([(m, n, k, itemsize), (n, m, k, itemsize)])
     pack = cpu.aligned(nbytes + 64)

@@ -173,7 +173,7 @@ def aligned(nbytes: int) -> np.ndarray:
 
 
 def load(source: str, whole: bool = False) -> ctypes.CDLL:
-    """The library of a compiled step, whose parts are compiled side by side unless it is `whole`."""
+    """The library of a compiled step, whose parts compile side by side unless it is `whole`."""
     return ctypes.CDLL(str(Build([source] if whole else split(source, SIDE_BY_SIDE)).path()))
 
 
