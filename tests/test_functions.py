@@ -10,19 +10,35 @@ import pytest
 from scipy import special
 
 import tinyaot as ta
-from tests.function_cases import CASES, INF, NAN, UNARY, Case, outputs, positive, softmax, tensors
+from tests.case import INF, NAN, Case, outputs, positive, tensors
+from tests.function_cases import UNARY, softmax
+from tests.functional_cases import EVERY
 from tinyaot import Tensor
+from tinyaot.functions.methods import methods
+from tinyaot.nn import functional as F
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-each_smooth = pytest.mark.parametrize("case", [c for c in CASES if c.smooth], ids=lambda c: c.name)
+each_case = pytest.mark.parametrize("case", EVERY, ids=lambda c: c.name)
+each_formula = pytest.mark.parametrize(
+    "case", [c for c in EVERY if c.reference is not None], ids=lambda c: c.name
+)
+each_traced = pytest.mark.parametrize(
+    "case", [c for c in EVERY if not c.traced], ids=lambda c: c.name
+)
 
 
 # ---- values -------------------------------------------------------------------------------------
 
 
-@each_case
+def test_every_function_and_method_is_in_the_table() -> None:
+    public = set(ta.functions.__all__) | set(methods()) | set(F.__all__)
+    # of their own: what needs a device, and assignment, which has rows under __setitem__
+    assert public - {c.public for c in EVERY} == {"cuda"}
+
+
+@each_formula
 @pytest.mark.parametrize("dtype", [ta.float32, ta.float64], ids=["f32", "f64"])
 def test_value_and_dtype(case: Case, dtype: Any) -> None:
+    assert case.reference is not None
     got = outputs(case.function(*tensors(case.operands, dtype)))
     arrays = [a.astype(dtype.numpy) if a.dtype.kind == "f" else a for a in case.operands]
     expected = outputs(case.reference(*arrays))
@@ -30,19 +46,23 @@ def test_value_and_dtype(case: Case, dtype: Any) -> None:
     for y, want in zip(got, expected):
         want = np.asarray(want)
         assert y.shape == want.shape
-        assert y.dtype is (dtype if want.dtype.kind == "f" else ta.int64)
+        floating = dtype if case.operands else ta.float32
+        assert y.dtype is {"f": floating, "b": ta.bool}.get(want.dtype.kind, ta.int64)
         tolerance = 2e-5 if dtype is ta.float32 else 1e-12
         np.testing.assert_allclose(y.numpy(), want, rtol=tolerance, atol=tolerance)
 
 
-@each_case
+@each_traced
 def test_traced_is_eager(case: Case) -> None:
     xs = tensors(case.operands, ta.float32)
 
     def copies(*xs: Tensor) -> list[Tensor]:  # a view of an argument would be no output
         return [y.clone() for y in outputs(case.function(*xs))]
 
-    got = ta.interpret(ta.trace(copies, *xs), *(x.numpy() for x in xs))
+    ta.manual_seed(5)
+    # beside the arguments there may be constants and the generator's state
+    lifted = ta.compile(copies, backend="numpy").inputs(*xs)
+    got = ta.interpret(ta.trace(copies, *xs), *lifted)
     for y, want in zip(got, outputs(case.function(*xs)), strict=True):
         np.testing.assert_array_equal(y, want.numpy())
 
