@@ -14,6 +14,7 @@ from tests.case import INF, NAN, Case, outputs, positive, tensors
 from tests.function_cases import UNARY, softmax
 from tests.functional_cases import EVERY
 from tinyaot import Tensor
+from tinyaot.errors import DTypeError
 from tinyaot.functions.methods import methods
 from tinyaot.nn import functional as F
 
@@ -227,6 +228,19 @@ def test_python_sign_of_division() -> None:
         assert (x // y).tolist() == [m // n for m, n in zip(a.tolist(), b.tolist())]
         assert (x % y).tolist() == [m % n for m, n in zip(a.tolist(), b.tolist())]
     assert ta.div(ta.tensor(a), b, rounding_mode="trunc").tolist() == [2, -2, -2, 2]
+
+
+def test_the_square_of_bools_is_an_integer() -> None:
+    assert ta.square(ta.tensor([True, False])).dtype is ta.int64
+
+
+def test_whole_numbers_fill_integers() -> None:
+    x = ta.tensor([1, 2], dtype=ta.int8)
+    filled = x.masked_fill(x > 1, -1.0)
+    assert filled.tolist() == [1, -1] and filled.dtype is ta.int8
+    for value in (0.5, NAN, INF):
+        with pytest.raises(DTypeError, match="cannot be stored"):
+            x.masked_fill(x > 1, value)
 
 
 def test_bools_add_and_multiply_as_logic() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 import tinyaot as ta
 from tests.case import Case, outputs, tensors
 from tests.functional_cases import EVERY

@@ -305,12 +305,20 @@ minimum: Primitive = _map(
     "minimum({0}, {1})",
     kinds=NUMBER,
 )
+
+
+def _squares(a: Any, b: Any) -> Any:
+    # a^2 + b^2, and 1 at the origin: the gradient there is 0, not 0 / 0.
+    total = add(mul(a, a), mul(b, b))
+    return where(eq(total, 0.0), 1.0, total)
+
+
 atan2: Primitive = _map(
     "atan2",
     np.arctan2,
     (
-        lambda g, y, a, b: div(mul(g, b), add(mul(a, a), mul(b, b))),
-        lambda g, y, a, b: neg(div(mul(g, a), add(mul(a, a), mul(b, b)))),
+        lambda g, y, a, b: div(mul(g, b), _squares(a, b)),
+        lambda g, y, a, b: neg(div(mul(g, a), _squares(a, b))),
     ),
     "atan2({0}, {1})",
     2 * TRANSCENDENTAL,
