@@ -164,20 +164,22 @@ def in_place() -> list[Case]:
     one = ("neg abs exp square sin cos tanh sigmoid relu floor ceil round tril triu zero").split()
     two = ("add sub mul maximum minimum copy").split()
     roots = ("log sqrt rsqrt reciprocal").split()
-    found = [Case(f"{n}_", lambda x, n=n: getattr(x * 1, n + "_")(), None, (X,)) for n in one]
-    found += [Case(f"{n}_", lambda x, n=n: getattr(x * 1, n + "_")(), None, (PART,)) for n in roots]
+    found = [Case(f"{n}_", lambda x, n=n: getattr(x.clone(), n + "_")(), None, (X,)) for n in one]
     found += [
-        Case(f"{n}_", lambda x, y, n=n: getattr(x * 1, n + "_")(y), None, (X, ROW),
+        Case(f"{n}_", lambda x, n=n: getattr(x.clone(), n + "_")(), None, (PART,)) for n in roots
+    ]
+    found += [
+        Case(f"{n}_", lambda x, y, n=n: getattr(x.clone(), n + "_")(y), None, (X, ROW),
              torch="" if n not in ("maximum", "minimum") else f"torch has no {n}_")
         for n in two
     ]  # fmt: skip
     found += [
-        Case(f"{n}_", lambda x, y, n=n: getattr(x * 1, n + "_")(y), None, (X, PART),
+        Case(f"{n}_", lambda x, y, n=n: getattr(x.clone(), n + "_")(y), None, (X, PART),
              torch="" if n != "floordiv" else "floor_divide_ there")
         for n in ("div", "floordiv", "remainder")
     ]  # fmt: skip
     found += [
-        Case(f"logical_{n}_", lambda x, y, n=n: getattr(x * 1, f"logical_{n}_")(y), None,
+        Case(f"logical_{n}_", lambda x, y, n=n: getattr(x.clone(), f"logical_{n}_")(y), None,
              (X, ROW), False, torch="there the gradient of the value written over stays")
         for n in ("and", "or", "xor")
     ]  # fmt: skip
@@ -196,17 +198,17 @@ def in_place() -> list[Case]:
     ]
     return [
         *found,
-        Case("pow_", lambda x, y: (x * 1).pow_(y), None, (PART, ROW)),
-        Case("clamp_", lambda x: (x * 1).clamp_(-0.5, 0.7), None, (X,)),
-        Case("fill_", lambda x: (x * 1).fill_(0.5), None, (X,), False),
-        Case("logical_not_", lambda x: (x * 1).logical_not_(), None, (X,), False),
-        Case("masked_fill_", lambda x: (x * 1).masked_fill_(x > 0, -1.0), None, (X,)),
-        Case("addcmul_", lambda x, y, z: (x * 1).addcmul_(y, z, value=0.5), None, (X, Y, ROW)),
-        Case("addcdiv_", lambda x, y, z: (x * 1).addcdiv_(y, z, value=0.5), None, (X, Y, PART)),
-        Case("lerp_", lambda x, y: (x * 1).lerp_(y, 0.25), None, (X, Y)),
-        Case("scatter_", lambda x, i, s: (x * 1).scatter_(1, i, s), None,
+        Case("pow_", lambda x, y: x.clone().pow_(y), None, (PART, ROW)),
+        Case("clamp_", lambda x: x.clone().clamp_(-0.5, 0.7), None, (X,)),
+        Case("fill_", lambda x: x.clone().fill_(0.5), None, (X,), False),
+        Case("logical_not_", lambda x: x.clone().logical_not_(), None, (X,), False),
+        Case("masked_fill_", lambda x: x.clone().masked_fill_(x > 0, -1.0), None, (X,)),
+        Case("addcmul_", lambda x, y, z: x.clone().addcmul_(y, z, value=0.5), None, (X, Y, ROW)),
+        Case("addcdiv_", lambda x, y, z: x.clone().addcdiv_(y, z, value=0.5), None, (X, Y, PART)),
+        Case("lerp_", lambda x, y: x.clone().lerp_(y, 0.25), None, (X, Y)),
+        Case("scatter_", lambda x, i, s: x.clone().scatter_(1, i, s), None,
              (X, np.array([[0], [2]]), Y[:2, :1].copy())),
-        Case("scatter_add_", lambda x, i, s: (x * 1).scatter_add_(1, i, s), None,
+        Case("scatter_add_", lambda x, i, s: x.clone().scatter_add_(1, i, s), None,
              (X, np.array([[0, 0], [2, 1]]), Y[:2, :2].copy())),
     ]  # fmt: skip
 
