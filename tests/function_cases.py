@@ -2,49 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 import tinyaot as ta
-from tinyaot import Tensor
-
-RNG = np.random.default_rng(7)
-INF, NAN = math.inf, math.nan
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape)
-
-
-def positive(*shape: int) -> np.ndarray:
-    return RNG.uniform(0.3, 0.9, size=shape)
-
-
-def distinct(*shape: int) -> np.ndarray:
-    """Numbers at least 1 apart, so that no small step changes their order."""
-    return RNG.permutation(math.prod(shape)).reshape(shape).astype(float) - 2.5
-
-
-class Case(NamedTuple):
-    """A function of tensors, what NumPy says it is, and operands (float64 arrays)."""
-
-    name: str
-    function: Callable[..., Any]
-    reference: Callable[..., Any]
-    operands: tuple[np.ndarray, ...]
-    smooth: bool = True
-
-
-def outputs(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def tensors(arrays: tuple[np.ndarray, ...], dtype: Any) -> list[Tensor]:
-    return [ta.tensor(a, dtype=dtype if a.dtype.kind == "f" else None) for a in arrays]
+from tests.case import INF, NAN, Case, distinct, normal, positive
 
 
 def softmax(x: np.ndarray, axis: Any) -> np.ndarray:
@@ -105,6 +70,8 @@ def reductions() -> list[Case]:
     ]
     for name, reference, draw in plain:
         for dim in (None, 0, -1, (0, 2)):
+            alone = name == "prod" and not isinstance(dim, int)
+            needed = name == "logsumexp" and dim is None
             for keep in (False, True):
                 found.append(
                     Case(
@@ -112,6 +79,7 @@ def reductions() -> list[Case]:
                         lambda x, name=name, d=dim, k=keep: getattr(ta, name)(x, dim=d, keepdim=k),
                         lambda x, f=reference, d=dim, k=keep: f(x, axis=d, keepdims=k),
                         (draw(2, 3, 2),),
+                        torch="takes one dim there" if alone else "needs a dim" if needed else "",
                     )
                 )
     for p in (1, 2.5, 0.5, 3, INF, -INF, 0):
@@ -160,7 +128,7 @@ def cases() -> list[Case]:
         Case("round-2", lambda a: ta.round(a, decimals=2), lambda a: np.round(a, 2), (x34,)),
         *(Case(f"pow-{p}", lambda x, p=p: x**p, lambda x, p=p: np.power(x, p), (positive(5),))
           for p in (2, 3, 0.5, -1, -2, 2.5, 0, 1)),
-        Case("rpow", lambda x: 2.0**x, lambda x: 2.0**x, (x34,)),
+        Case("pow-of-number", lambda x: 2.0**x, lambda x: 2.0**x, (x34,)),
         # reductions that are not plain
         Case("max-dim", lambda x: ta.max(x, 1), lambda x: (x.max(1), x.argmax(1)),
              (distinct(3, 4),)),
@@ -271,6 +239,45 @@ def cases() -> list[Case]:
     return found
 
 
+NUMPYS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater"}
+NUMPYS |= {"ge": "greater_equal"}
+
+
+def truths() -> list[Case]:
+    """Functions whose result is a bool or an index: they have no derivative."""
+    x, y = np.round(normal(3, 4)), np.round(normal(4))
+    odd = np.array([0.0, -1.0, INF, -INF, NAN])
+    found = [
+        Case(name, getattr(ta, name), getattr(np, NUMPYS.get(name, name)), (x, y), False)
+        for name in [*NUMPYS, "logical_and", "logical_or", "logical_xor"]
+    ]
+    found += [
+        Case(name, getattr(ta, name), getattr(np, name), (odd,), False)
+        for name in ("isnan", "isinf", "isfinite", "logical_not")
+    ]
+    found += [
+        Case(f"{name}-{dim}-{keep}", lambda x, name=name, d=dim, k=keep: getattr(ta, name)(x, d, k),
+             lambda x, f=f, d=dim, k=keep: f(x, axis=d, keepdims=k), (x,), False)
+        for name, f in (("any", np.any), ("all", np.all))
+        for dim, keep in ((0, False), (-1, True), ((0, 1), False))
+    ]  # fmt: skip
+    return [
+        *found,
+        Case("any", ta.any, np.any, (x,), False),
+        Case("all", ta.all, np.all, (x,), False),
+        Case("argsort", lambda x: ta.argsort(x, 0), lambda x: np.argsort(x, 0),
+             (distinct(3, 4),), False),
+        Case("argsort-down", lambda x: ta.argsort(x, -1, descending=True),
+             lambda x: np.argsort(-x, -1), (distinct(3, 4),), False),
+        Case("one_hot", lambda i: ta.one_hot(i, 4), lambda i: np.eye(4, dtype=int)[i],
+             (INDEX,), False),
+        Case("one_hot-greatest", lambda i: ta.one_hot(i), lambda i: np.eye(3, dtype=int)[i],
+             (INDEX,), False, traced="the number of classes depends on the data"),
+        Case("nonzero", ta.nonzero, lambda x: np.argwhere(x), (x,), False,
+             traced="the shape of the result depends on the data"),
+    ]  # fmt: skip
+
+
 def put(x: np.ndarray, src: np.ndarray, mode: str) -> np.ndarray:
     out = x.copy()
     for i in range(INDEX.shape[0]):
@@ -280,4 +287,4 @@ def put(x: np.ndarray, src: np.ndarray, mode: str) -> np.ndarray:
     return out
 
 
-CASES = cases()
+CASES = cases() + truths()

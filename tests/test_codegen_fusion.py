@@ -14,7 +14,7 @@ from tinyaot.backends import cpu
 from tinyaot.builder import Builder, Sym
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.interpret import interpret
-from tinyaot.ir import Input, Output, Program
+from tinyaot.ir import Input, Node, Origin, Output, Program, Value
 from tinyaot.nn import functional as F
 from tinyaot.ops.core import using
 from tinyaot.passes import fuse
@@ -22,6 +22,8 @@ from tinyaot.passes.fusion.figures import ALONE, SHARED
 from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, build
 from tinyaot.passes.fusion.machine import Machine
+from tinyaot.passes.fusion.op import Op
+from tinyaot.passes.fusion.order import topological, wait_for_gradients
 from tinyaot.passes.fusion.plan import plan_among
 from tinyaot.passes.fusion.regions import REASONS
 from tinyaot.record import Decision
@@ -279,3 +281,24 @@ def test_random_bits_are_those_of_each_element(shape: tuple[int, ...]) -> None:
     executable = cpu.Executable(p, threads=2)
     given = [np.array(2**40 + 5), np.array(2**33), np.zeros(shape, np.float32)]
     assert np.array_equal(executable.run("step", given)[0], interpret(p, *given)[0])
+
+
+def test_recomputations_do_not_wait_for_one_another() -> None:
+    """Each meets a gradient that reads the other: one of them waits, or the order has no end."""
+    scalar = TensorType(float32, ())
+
+    def op(name: str, *ins: Op, again: bool = False) -> Op:
+        origin = (Origin("recompute-of", 0),) if again else ()
+        value = Value(next(ids), scalar)
+        node = Node(name, (), (value,), phase="backward", origin=origin)
+        return Op("map", name, ins, scalar, node=node)
+
+    ids = iter(range(100))
+    source = Op("input", "input", (), scalar)
+    one, two = op("exp", source, again=True), op("log", source, again=True)
+    meets_one, meets_two = op("neg", two), op("neg", one)
+    ends = [op("mul", one, meets_one), op("mul", two, meets_two)]
+    ops = topological([source, one, two, meets_one, meets_two, *ends], ends)
+    wait_for_gradients(ops)
+    assert [bool(one.after), bool(two.after)] == [True, False]
+    assert {*topological(ops, ends)} == {*ops}

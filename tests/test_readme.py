@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.agree import BACKENDS
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -35,13 +37,49 @@ def test_ci_runs_exactly_the_test_command() -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 
-def test_the_program_runs(tmp_path: Path) -> None:
-    (program,) = blocks("python")
+def run(program: str, tmp_path: Path) -> str:
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "@ partition" in done.stdout
+    return done.stdout
+
+
+def test_the_program_runs(tmp_path: Path) -> None:
+    assert "@ partition" in run(blocks("python")[0], tmp_path)
+
+
+CHECKS = """
+want = 2 * np.cosh(2 * x.detach().numpy())
+np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-6)
+def slope(z):
+    return ta.grad(ops.sinh(z).sum(), z, create_graph=True)[0].sum()
+for backend in BACKENDS:
+    y = ta.compile(f, backend=backend)(x)
+    np.testing.assert_allclose(y.item(), f(x).item(), rtol=1e-6)
+    np.testing.assert_allclose(ta.grad(y, x)[0].numpy(), want, rtol=1e-6)
+    for dtype in ("float32", "float64"):
+        z = ta.tensor([0.5, -1e-3], dtype=dtype, requires_grad=True)
+        curve = ta.grad(ta.compile(slope, backend=backend)(z), z)[0]
+        np.testing.assert_allclose(curve.numpy(), np.sinh(z.detach().numpy()), rtol=1e-6)
+half = ta.tensor([0.5, 2.0], dtype=ta.bfloat16)
+assert sinh(half).dtype is ta.bfloat16
+program = ta.trace(f, x)
+assert ta.parse(str(program)) == program
+ta.verify(program)
+np.testing.assert_allclose(ta.interpret(program, x.detach().numpy())[0], f(x).item(), rtol=1e-6)
+try:
+    sinh(ta.tensor([1, 2]))
+except ta.errors.DTypeError as error:
+    assert "sinh is not defined for int64" in str(error)
+"""
+
+
+def test_a_primitive_is_one_declaration(tmp_path: Path) -> None:
+    """The README's example, then what else has to work after it."""
+    program = blocks("python")[1]
+    out = run(f"{program}\nBACKENDS = {BACKENDS}\n{CHECKS}", tmp_path)
+    assert "= sinh(" in out
 
 
 @pytest.mark.parametrize("line", re.findall(r"^\| (`\S+/.*?) \| ", README, re.M))

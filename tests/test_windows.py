@@ -162,3 +162,5 @@ def test_pool_errors_and_divisor() -> None:
         F.max_pool2d(x, (1, 2, 3))
     with pytest.raises(DTypeError, match="avg_pool2d needs a floating dtype"):
         F.avg_pool2d(ta.ones(1, 4, 4, dtype=ta.int64), 2)
+    with pytest.raises(DTypeError, match="max_pool2d is not defined for bool"):
+        F.max_pool2d(ta.ones(1, 4, 4, dtype=ta.bool), 2)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyaot import ops
-from tinyaot.errors import ArgumentError, ShapeError
+from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functional.common import need_same_dtype, pair, quietly, to_dtype, unsqueezed, wide
 from tinyaot.functions.operands import as_tensor, need_floating
 from tinyaot.functions.shape import pad as constant_pad
@@ -212,6 +212,8 @@ def max_pool2d(
     `stride` is kernel_size by default. Of equal elements the first, row by row, gets the gradient.
     """
     x, alone = _batched("max_pool2d", as_tensor("max_pool2d", input))
+    if x.dtype.kind == "bool":
+        raise DTypeError("max_pool2d is not defined for bool; cast to a number first")
     axes = _pool_axes("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
     floating = x.dtype.is_floating
     lowest = -math.inf if floating else int(np.iinfo(x.dtype.numpy).min)

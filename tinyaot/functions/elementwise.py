@@ -23,7 +23,7 @@ from tinyaot.functions.operands import (
     truth,
 )
 from tinyaot.ops.core import Primitive
-from tinyaot.shapes import bool_, broadcast_shapes
+from tinyaot.shapes import bool_, broadcast_shapes, int64
 from tinyaot.tensor import Tensor
 
 Unary = Callable[[Any], Tensor]
@@ -103,8 +103,9 @@ def round(x: Any, decimals: int = 0) -> Tensor:
 
 
 def square(x: Any) -> Tensor:
-    """x * x."""
+    """x * x; of bools, as integers."""
     x = as_tensor("square", x)
+    x = cast(x, int64) if x.dtype is bool_ else x
     return mul(x, x)
 
 
@@ -354,7 +355,7 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
         )
     broadcast_shapes("masked_fill", x.shape, mask.shape)
     if is_scalar(value):
-        if isinstance(value, float) and not x.dtype.is_floating:
+        if isinstance(value, float) and not (x.dtype.is_floating or value.is_integer()):
             raise DTypeError(f"masked_fill: {value} cannot be stored in {x.type}; cast x first")
         return ops.where(mask, as_scalar("masked_fill", value, x.dtype), x)
     value = as_tensor("masked_fill", value)

@@ -185,7 +185,8 @@ def norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
         need_elements("norm", x, axes)
         y = ops.amax(size, axes=axes) if p > 0 else ops.amin(size, axes=axes)
     elif p == 0:
-        y = ops.sum(ops.cast(ops.ne(size, 0.0), dtype=size.dtype), axes=axes)
+        # by the sign, whose derivative is 0: a result that depends on x, as for every other p
+        y = ops.sum(ops.where(ops.isnan(size), 1.0, ops.sign(size)), axes=axes)
     elif p == 1:
         y = ops.sum(size, axes=axes)
     elif p == 2:

@@ -1,7 +1,8 @@
 """The table of primitives. Everything that a program does is one of these rows.
 
 Each primitive is here under its own name (`ops.abs`, `ops.pow`, `ops.slice` ...); TABLE has them
-all by name. Calling one hands it to the engine in force (see `core`).
+all by name, those that are declared later, too. Calling one hands it to the engine in force (see
+`core`).
 """
 
 from tinyaot.ops.check import within
@@ -16,6 +17,7 @@ from tinyaot.ops.elementwise import (
     cast,
     ceil,
     cos,
+    declare_map,
     div,
     eq,
     erf,
@@ -94,6 +96,15 @@ from tinyaot.ops.views import (
     slice_ as slice,
 )
 
+
+def __getattr__(name: str) -> Primitive:
+    """A primitive that is not listed here."""
+    try:
+        return TABLE[name]
+    except KeyError:
+        raise AttributeError(f"module 'tinyaot.ops' has no attribute {name!r}") from None
+
+
 __all__ = [
     "TABLE",
     "Engine",
@@ -115,6 +126,7 @@ __all__ = [
     "cos",
     "cumprod",
     "cumsum",
+    "declare_map",
     "detach",
     "diagonal",
     "diagonal_scatter",

@@ -32,7 +32,7 @@ CHEAP, DIVIDE, TRANSCENDENTAL = 0.02, 0.1, 0.13  # ns an element, one vector cor
 FLOAT, NUMBER, ANY = ("float",), ("int", "float"), ("bool", "int", "float")
 
 
-def _map(
+def declare_map(
     name: str,
     array: Callable[..., Any],
     vjp: tuple[Rule | None, ...] | None,
@@ -44,7 +44,10 @@ def _map(
 ) -> Primitive:
     """Declare a map whose operands share one dtype of `kinds`; the result has it too, or `result`.
 
-    `array` takes `out=`, as NumPy's ufuncs do.
+    array:  its meaning, which takes `out=`, as NumPy's ufuncs do.
+    vjp:    for each operand `(cotangent, result, *operands) -> cotangent`, over `ops` alone.
+    expr:   the scalar expression, in the words above.
+    weight: ns an element, see CHEAP.
     """
 
     def type_rule(*types: TensorType) -> TensorType:
@@ -78,6 +81,9 @@ def _map(
             ufunc=array if isinstance(array, np.ufunc) else None,
         )
     )
+
+
+_map = declare_map  # in the table below
 
 
 def _in_steps(function: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., Any]:
@@ -305,12 +311,20 @@ minimum: Primitive = _map(
     "minimum({0}, {1})",
     kinds=NUMBER,
 )
+
+
+def _squares(a: Any, b: Any) -> Any:
+    # a^2 + b^2, and 1 at the origin: the gradient there is 0, not 0 / 0.
+    total = add(mul(a, a), mul(b, b))
+    return where(eq(total, 0.0), 1.0, total)
+
+
 atan2: Primitive = _map(
     "atan2",
     np.arctan2,
     (
-        lambda g, y, a, b: div(mul(g, b), add(mul(a, a), mul(b, b))),
-        lambda g, y, a, b: neg(div(mul(g, a), add(mul(a, a), mul(b, b)))),
+        lambda g, y, a, b: div(mul(g, b), _squares(a, b)),
+        lambda g, y, a, b: neg(div(mul(g, a), _squares(a, b))),
     ),
     "atan2({0}, {1})",
     2 * TRANSCENDENTAL,

@@ -212,7 +212,9 @@ FLOATS(double, f64, )
     T r = x % y;                                                                                   \
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
   }                                                                                                \
+  /* to a negative power 1 over the power, cut to an integer */                                    \
   INLINE T pow_##S(T x, T y) {                                                                     \
+    if ((T)-1 < 0 && y < 0) return x == 1 || x == (T)-1 ? (y & 1 ? x : 1) : 0;                     \
     T r = 1;                                                                                       \
     for (; y > 0; y >>= 1, x *= x)                                                                 \
       if (y & 1) r *= x;                                                                           \

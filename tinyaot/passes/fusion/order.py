@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from tinyaot.cost import is_recomputed
@@ -56,6 +57,7 @@ def wait_for_gradients(ops: Sequence[Op]) -> None:
     if not again:
         return
     clones = set(again)
+    waits: list[tuple[int, int]] = []  # id of each clone that waits, and the greatest it waits for
     users: dict[Op, list[Op]] = {op: [] for op in ops}
     for op in ops:
         for x in op.ins:
@@ -65,26 +67,42 @@ def wait_for_gradients(ops: Sequence[Op]) -> None:
             met = [
                 x
                 for x in user.ins
-                if x.phase != "forward" and x not in clones and x.ins and not reads(x, clone)
+                if x.phase != "forward" and x not in clones and x.ins and not leads(x, clone, waits)
             ]
             if met:
-                clone.after = tuple(met)
+                _wait(clone, met, waits)
                 break
     for clone in reversed(again):
         later = [u for u in users[clone] if u in clones and u.after]
         if not clone.after and later:
-            clone.after = tuple(x for x in later[0].after if not reads(x, clone))
+            met = [x for x in later[0].after if not leads(x, clone, waits)]
+            if met:
+                _wait(clone, met, waits)
 
 
-def reads(op: Op, source: Op) -> bool:
-    """Whether op depends on source."""
+def _wait(clone: Op, met: Sequence[Op], waits: list[tuple[int, int]]) -> None:
+    clone.after = tuple(met)
+    insort(waits, (clone.id, max(x.id for x in met)))
+
+
+def leads(op: Op, source: Op, waits: Sequence[tuple[int, int]]) -> bool:
+    """Whether op depends on source or waits for it: source must not wait for op then.
+
+    What is read has a smaller id than its reader, so a search may stop below the source, but for
+    the clones there that wait for something above where it would stop.
+    """
+    least = source.id
+    for clone, top in reversed(waits):
+        if clone < least < top:
+            least = clone
     seen: set[Op] = set()
     todo = [op]
     while todo:
         x = todo.pop()
         if x is source:
             return True
-        if x not in seen and x.id > source.id:
+        if x not in seen and x.id >= least:
             seen.add(x)
             todo += x.ins
+            todo += x.after
     return False
