@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -140,3 +141,18 @@ def test_what_a_flip_costs(seed: int) -> None:
         flipped = graph.choice(choice.saved | {id_})
         gone = choice.cost.seconds - flipped.cost.seconds
         assert graph.cost_of_saving(choice, id_).seconds == pytest.approx(gone, abs=1e-15)
+
+
+def test_the_price_of_a_byte_makes_a_corner_the_best() -> None:
+    for seed in range(60):
+        frontier = frontier_of(seed)
+        for nbytes, price in frontier.corners:
+            choice = frontier.cut(frontier.byte_price(nbytes))
+            assert (choice.bytes, choice.price) == (nbytes, price)
+        last = frontier.corners[-1][0]
+        assert frontier.byte_price(last + 1) == frontier.byte_price(last)
+        for (a, _), (b, _) in pairwise(frontier.corners):
+            if b - a > 1:  # in between both are
+                slope = frontier.byte_price(b - 1)
+                weights = {p + slope * n for n, p in frontier.corners}
+                assert min(weights) == frontier.cut(slope).price + slope * frontier.cut(slope).bytes

@@ -262,7 +262,8 @@ class Frontier:
     def byte_price(self, nbytes: int) -> Fraction:
         """What a saved byte costs where a choice that saves so many is the best, or next to it."""
         at = bisect_left(self.corners, nbytes, key=lambda corner: corner[0])
-        if at < len(self.corners) and self.corners[at][0] == nbytes:
+        at = min(at, len(self.edges))  # more bytes than any best choice saves
+        if self.corners[at][0] <= nbytes:
             more, less = map(sum, zip(*self._edges_at(at)))
             return Fraction(less, more)
         more, less = self._edges_at(at)[0]
