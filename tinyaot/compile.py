@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
@@ -91,12 +91,20 @@ def lower(
     joint: bool,
     rates: Rates = NUMPY_RATES,
     loops: Loops | None = None,
+    planned_peak: Callable[[Program], int] | None = None,
 ) -> tuple[Program, Pipeline]:
     """From a traced Program to a planned one. `loops`: the options of fuse, for a backend that
-    prints loops.
+    prints loops; `planned_peak`: what a call of a planned program will take there, in bytes.
 
     What to look at: each stage is a Program that prints, parses back, verifies and runs.
     """
+
+    def peak_of(candidate: Program) -> int:
+        assert planned_peak is not None
+        found = passes.assign_layouts(candidate)
+        found = passes.fuse(found, **(loops or {}))
+        return planned_peak(passes.plan(passes.schedule(found)))
+
     p = Pipeline()
     log = p.decisions
     x = p.stage("trace", lambda: program, None)
@@ -112,6 +120,7 @@ def lower(
             cost=options.cost,
             time_slack=options.time_slack,
             rates=rates,
+            peak_of=peak_of if planned_peak and options.memory_budget is not None else None,
             log=log,
         ),
         x,
@@ -235,6 +244,11 @@ class Compiled:
         record = Record.of(captured.program.name, name, pipeline.stages, pipeline.decisions)
         record.kernels = list(executable.kernels)
         record.memory.update(executable.memory)
+        peak = record.memory["planned_peak"]
+        record.pareto = [
+            replace(p, planned_peak=peak, is_exact=True) if p.chosen and peak is not None else p
+            for p in record.pareto
+        ]
         if executable.buffers is not None:
             record.buffers, record.clock = executable.buffers, "kernel"
         self._check_budget(record)
@@ -271,7 +285,12 @@ class Compiled:
         """The planned program as the last of its stages, and what runs it."""
         rates = backend.rates() if hasattr(backend, "rates") else NUMPY_RATES
         program, pipeline = lower(
-            captured.program, self._options, captured.joint, rates, loops_of(backend)
+            captured.program,
+            self._options,
+            captured.joint,
+            rates,
+            loops_of(backend),
+            getattr(backend, "planned_peak", None),
         )
         began = time.perf_counter()
         executable = backend.Executable(program)

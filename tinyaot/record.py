@@ -116,7 +116,7 @@ class Buffer:
 @dataclass(frozen=True)
 class Point:
     """One way to partition that was looked at. `is_exact`: the planned peak is that of a finished
-    plan; else it is never too small: what could not win is planned in its given order only."""
+    plan; else of a quick one, in the given order of nodes and without what a backend fuses."""
 
     name: str
     saved_bytes: int

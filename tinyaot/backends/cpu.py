@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class EntryPoint:
         return padded(self.plan.storage.scratch)
 
 
-@dataclass(slots=True)
+@dataclass
 class CompiledC:
     """C text of a program, with what the record wants to know."""
 
@@ -93,10 +94,30 @@ class CompiledC:
     def arena_bytes(self) -> int:
         return max((e.arena_bytes for e in self.entries.values()), default=0)
 
+    @cached_property
+    def pack_bytes(self) -> int:
+        """What products pack into, of a thread."""
+        return padded(pack_bytes(self.products))
+
     @property
     def scratch_bytes(self) -> int:
-        """All threads' scratch."""
-        return max((e.scratch_bytes * e.plan.threads for e in self.entries.values()), default=0)
+        """All threads' scratch, with what products pack into."""
+        each = ((e.scratch_bytes + self.pack_bytes) * e.plan.threads for e in self.entries.values())
+        return max(each, default=0)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes beyond the inputs: of the arena, of the scratch, and of the outputs and saved values
+        of a call; `planned_peak` is their sum."""
+        sizes = {"outputs": 0, "saved": 0}
+        for entry in self.entries.values():
+            for _, output in entry.plan.graph.forms.outputs:
+                if output.role != "mutated":
+                    kind = "saved" if output.role == "saved" else "outputs"
+                    sizes[kind] += output.value.type.nbytes
+        found = {"arena": self.arena_bytes, "scratch": self.scratch_bytes}
+        peak = sum(found.values()) + sum(sizes.values())
+        return {"planned_peak": peak, **found, "outputs": sizes["outputs"]}
 
 
 def compile_program(
@@ -153,6 +174,11 @@ def loops() -> dict[str, Any]:
     return {"machine": this_machine(), "threads": thread_count()}
 
 
+def planned_peak(program: Program) -> int:
+    """Bytes that a call of a planned program will take, beyond its inputs."""
+    return compile_program(program).memory["planned_peak"]
+
+
 def unavailable() -> str | None:
     """Why there is no C backend here; None if there is."""
     try:
@@ -204,14 +230,12 @@ class Executable:
         if clocked:
             source = c_with_laps(source, names, compiled.threads)
         self.loaded = load(source, whole=clocked)
-        pack = padded(pack_bytes(compiled.products))
-        self.loaded.tinyaot_link(ctypes.c_void_p(load_pool()[1]), ctypes.c_int64(pack))
+        pool = ctypes.c_void_p(load_pool()[1])
+        self.loaded.tinyaot_link(pool, ctypes.c_int64(compiled.pack_bytes))
         self.lock = threading.Lock()
         self.arena = aligned(compiled.arena_bytes + spare)
-        entries = compiled.entries.values()
-        scratch = max(((e.scratch_bytes + pack) * e.plan.threads for e in entries), default=0)
-        self.scratch = aligned(scratch + spare)
-        self.entries = {e.name: Binding(self, e) for e in entries}
+        self.scratch = aligned(compiled.scratch_bytes + spare)
+        self.entries = {e.name: Binding(self, e) for e in compiled.entries.values()}
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -260,16 +284,8 @@ class Executable:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes beyond the inputs: of the arena, of all threads' scratch (with what products pack
-        into), and of the outputs and saved values of a call; `planned_peak` is their sum."""
-        sizes = {"outputs": 0, "saved": 0}
-        for bound in self.entries.values():
-            for output in bound.fresh:
-                kind = "saved" if output.role == "saved" else "outputs"
-                sizes[kind] += output.value.type.nbytes
-        found = {"arena": self.arena.size, "scratch": self.scratch.size}
-        peak = sum(found.values()) + sum(sizes.values())
-        return {"planned_peak": peak, **found, "outputs": sizes["outputs"]}
+        """See `CompiledC.memory`."""
+        return self.compiled.memory
 
     def inputs(self, entry: str) -> list[Value]:
         """What `run(entry, ...)` takes."""

@@ -139,7 +139,7 @@ def _summary(
     chosen = found.chosen
     numbers: dict[str, float] = {
         "saved_bytes": chosen.choice.bytes,
-        "planned_peak": chosen.peak,
+        "planned_peak": chosen.known_peak,
         "extra_flops": chosen.choice.cost.flops,
         "extra_seconds": chosen.choice.cost.seconds,
         "step_seconds": chosen.seconds,

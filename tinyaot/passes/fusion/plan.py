@@ -17,7 +17,7 @@ from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.levels import Overwritten, levels
 from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.model import FORK, best_block
-from tinyaot.passes.fusion.regions import Region, Stuck, partition
+from tinyaot.passes.fusion.regions import NEARLY, Region, Stuck, partition
 from tinyaot.passes.fusion.statements import Schedule, schedule
 from tinyaot.passes.fusion.storage import Storage, place, verify
 
@@ -65,7 +65,9 @@ def plan_among(
                 g.late.add(add_copy(g, op, readers=False))
         try:
             plans = [(n, partition(g, n)) for n in dict.fromkeys(threads)]
-            number, regions = min(plans, key=lambda plan: total_ns(*plan))
+            fastest = min(total_ns(*plan) for plan in plans)
+            # of nearly equal plans that for fewer threads, which hold fewer parts
+            number, regions = next(p for p in plans if total_ns(*p) <= NEARLY * fastest)
             for region in regions:
                 adjust(g, region)
             return finish(g, number, regions)
