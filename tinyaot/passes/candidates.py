@@ -27,9 +27,9 @@ from tinyaot.passes.splitgraph import PICO, Choice, SplitGraph
 
 PeakOf = Callable[[Program], int]
 
-CORNERS = 12  # corners of the hull that are looked at
+CORNERS = 10  # corners of the hull that are looked at
 BACKEND_CORNERS = 6  # where planning takes a lowering to the backend's code
-MARGIN = 1.1  # scheduling lowers a quick peak by less than this factor
+MARGIN = 1.05  # scheduling lowers a quick peak by less than this factor
 SMALL = 300  # nodes of a program that is scheduled at once
 BETWEEN = 3  # steps between two corners, each the exact best for its bytes
 
