@@ -45,7 +45,9 @@ def run(
     product: Callable[..., None], a: np.ndarray, b: np.ndarray, c: np.ndarray, add: bool
 ) -> None:
     (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
-    nbytes = pack_bytes([(m, n, k, itemsize), (n, m, k, itemsize)])
+    turned = c.strides[1] != itemsize and (c.strides[0] == itemsize or n == 1) and m > 1
+    rows, columns, step = (n, m, b.strides[0]) if turned else (m, n, a.strides[1])
+    nbytes = pack_bytes([(rows, columns, k, step // itemsize, itemsize)])
     pack = cpu.aligned(nbytes + 64)
     pack[nbytes:] = 77
     tensors = []

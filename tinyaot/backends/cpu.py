@@ -107,8 +107,8 @@ class CompiledC:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes beyond the inputs: of the arena, of the scratch, and of the outputs and saved values
-        of a call; `planned_peak` is their sum."""
+        """Bytes beyond the inputs: of the arena, the scratch, and the outputs and saved values of a
+        call; `planned_peak` is their sum."""
         sizes = {"outputs": 0, "saved": 0}
         for entry in self.entries.values():
             for _, output in entry.plan.graph.forms.outputs:

@@ -16,7 +16,8 @@ from tinyaot.passes.fusion.model import gemm_dims
 from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.regions import Region
 
-Size = tuple[int, int, int, int]  # m, n, k at most, and bytes of an element: what packing takes
+# What packing takes: m, n, k at most, the step along a row of A (0: unknown), bytes of an element.
+Size = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ def product_lines(
     if op.dtype.is_floating:
         turned = cn != 1 and (cm == 1 or n.extent == "1") and m.extent != "1"  # as gemm.h decides
         rows, columns = (n.bound, m.bound) if turned else (m.bound, n.bound)
-        sizes.add((rows, columns, k.bound, op.dtype.itemsize))
+        known = m.extent.isdigit() and n.extent.isdigit()  # else it may turn where a tile ends
+        step = (bk if turned else ak) if known else 0
+        sizes.add((rows, columns, k.bound, step, op.dtype.itemsize))
     call = "rt->gemm_" if op.dtype.is_floating else "gemm_"
     lines.append(
         f"{pad}{'  ' if lines else ''}{call}{op.dtype.short}({m.extent}, {n.extent}, {k.extent}, "

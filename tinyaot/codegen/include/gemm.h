@@ -138,9 +138,13 @@ static inline int64_t LOCAL(columns)(int64_t m, int64_t n) {
   return m <= MC ? NR : n < NC ? UP(n, NR) : NC;
 }
 
-/* Bytes that a product of this size packs into (m and n as they are after a transposition). */
-int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k) {
-  return (int64_t)sizeof(T) * (k < KC ? k : KC) * (LOCAL(columns)(m, n) + UP(m < MC ? m : MC, MR));
+/* Whether rows of A are read where they lie. */
+static inline int LOCAL(in_place)(int64_t n, int64_t a_col) { return a_col == 1 && n <= FEW; }
+
+/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition). */
+int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col) {
+  int64_t rows = LOCAL(in_place)(n, a_col) ? 0 : UP(m < MC ? m : MC, MR);
+  return (int64_t)sizeof(T) * (k < KC ? k : KC) * (LOCAL(columns)(m, n) + rows);
 }
 
 /* c (+)= a b, with b packed: from panel to panel of b, down the rows of a. */
@@ -178,7 +182,7 @@ void NAME TINYAOT_GEMM(T) {
         int64_t mc = m - i0 < MC ? m - i0 : MC;
         const T *left = a + i0 * a_row + k0 * a_col;
         T *to = c + i0 * c_row + j0 * c_col;
-        if (a_col == 1 && n <= FEW)
+        if (LOCAL(in_place)(n, a_col))
           LOCAL(block)(mc, nc, kc, left, a_row, MR * a_row, 1, pb, to, c_row, c_col, add);
         else {
           if (m > MC || !j0) LOCAL(pack)(MR, left, a_row, a_col, mc, kc, pa);
