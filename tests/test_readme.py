@@ -49,6 +49,11 @@ def test_the_program_runs(tmp_path: Path) -> None:
     assert "@ partition" in run(blocks("python")[0], tmp_path)
 
 
+def test_the_derivatives_run(tmp_path: Path) -> None:
+    check = "assert w.grad is not None and abs(w.grad.numpy()).max() > 0"
+    run(f"{blocks('python')[1]}\n{check}", tmp_path)
+
+
 CHECKS = """
 want = 2 * np.cosh(2 * x.detach().numpy())
 np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-6)
@@ -77,7 +82,7 @@ except ta.errors.DTypeError as error:
 
 def test_a_primitive_is_one_declaration(tmp_path: Path) -> None:
     """The README's example, then what else has to work after it."""
-    program = blocks("python")[1]
+    program = blocks("python")[2]
     out = run(f"{program}\nBACKENDS = {BACKENDS}\n{CHECKS}", tmp_path)
     assert "= sinh(" in out
 
