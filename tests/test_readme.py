@@ -51,7 +51,7 @@ def test_the_program_runs(tmp_path: Path) -> None:
 
 def test_the_derivatives_run(tmp_path: Path) -> None:
     check = "assert w.grad is not None and abs(w.grad.numpy()).max() > 0"
-    run(f"{blocks('python')[1]}\n{check}", tmp_path)
+    run(f"{blocks('python')[2]}\n{check}", tmp_path)
 
 
 CHECKS = """
@@ -82,7 +82,7 @@ except ta.errors.DTypeError as error:
 
 def test_a_primitive_is_one_declaration(tmp_path: Path) -> None:
     """The README's example, then what else has to work after it."""
-    program = blocks("python")[2]
+    program = blocks("python")[1]
     out = run(f"{program}\nBACKENDS = {BACKENDS}\n{CHECKS}", tmp_path)
     assert "= sinh(" in out
 
