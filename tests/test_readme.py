@@ -49,6 +49,11 @@ def test_the_program_runs(tmp_path: Path) -> None:
     assert "@ partition" in run(blocks("python")[0], tmp_path)
 
 
+def test_the_derivatives_run(tmp_path: Path) -> None:
+    check = "assert w.grad is not None and abs(w.grad.numpy()).max() > 0"
+    run(f"{blocks('python')[2]}\n{check}", tmp_path)
+
+
 CHECKS = """
 want = 2 * np.cosh(2 * x.detach().numpy())
 np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-6)

@@ -22,7 +22,7 @@ program step @ plan next=%30
   input %2: i64[] random
   %4: f32[64,10] = dot(%0, %0) {spec="ij,jk->ik"} forward @"train.py":12 <traced %4>
   %5: f32[], %6: i64[0] = pair(%4) {value=-0.0, axes=[0,-1], dtype=bf16, on=true, of=[]}
-  %7: f32[64,10] = neg(%4) backward <recompute-of %4, vjp-of %4 operand 1>
+  %7: f32[64,10] = neg(%4) backward checkpoint=[1,3] <recompute-of %4, vjp-of %4 operand 1>
   write(%7, %4)
   output user %5 "loss" grad
   output mutated %7 of %0 "x"
@@ -45,6 +45,7 @@ def test_every_field_is_read() -> None:
     assert p.nodes[1].attrs["axes"] == (0, -1) and p.nodes[1].attrs["of"] == ()
     assert math.copysign(1, p.nodes[1].attrs["value"]) == -1
     assert p.nodes[2].phase == "backward" and p.nodes[2].origin[1] == Origin("vjp-of", 4, 1)
+    assert p.nodes[2].checkpoint == (1, 3) and p.nodes[0].checkpoint == ()
     assert p.nodes[3].results == () and p.nodes[3].inputs == (p.nodes[2].result, p.nodes[0].result)
     assert p.outputs[1] == Output(p.nodes[2].result, "mutated", 0, "x")
     assert p.plan == Plan(

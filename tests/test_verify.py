@@ -133,11 +133,40 @@ program f @ plan
   %7 output 0 16 %7 5..6
 """
 
+RULE = """
+program f @ functionalize
+  input %0: f32[3] argument "x" grad
+  %1: f32[3] = sin(%0)
+  %2: f32[3] = cos(%0)
+  %3: f32[3] = cotangent()
+  %4: f32[3] = mul(%3, %2)
+  %5: f32[3] = custom_vjp(%1, %3, %0, %4) {outputs=1, wrt=1}
+  output user %5 grad
+"""
+
+REGION = """
+program step @ partition
+  input %0: f32[4] argument "x"
+  input %1: f32[4] state "w" grad
+  %2: f32[4] = mul(%0, %1) forward checkpoint=[1]
+  %3: f32[2,2] = reshape(%2) {shape=[2,2]} forward checkpoint=[1]
+  %4: f32[4] = sin(%2) forward checkpoint=[1]
+  %5: f32[4] = exp(%4) forward
+  %6: f32[4] = mul(%0, %1) backward checkpoint=[1] <recompute-of %2>
+  %7: f32[4] = cos(%6) backward
+  %8: f32[4] = mul(%7, %4) backward
+  %9: f32[4] = mul(%8, %1) update
+  output user %5 "loss"
+  output mutated %9 of %1 "w"
+"""
+
 GOOD = {
     "trace": TRACE,
     "pure": PURE,
     "step": STEP,
     "joint": JOINT,
+    "rule": RULE,
+    "region": REGION,
     "step plan": STEP_PLAN,
     "joint plan": JOINT_PLAN,
 }
@@ -186,6 +215,20 @@ CORRUPTIONS = [
     ("trace", "grad nodes are well formed", "grad(%6, %1) -> grad(%6, %0, %1)"),
     ("pure", "grad nodes are well formed", "cotangents=true -> cotangents=1"),
     ("pure", "grad nodes are well formed", "%4: f32[4], %5: f32[4] = -> %4: f32[4] ="),
+    # ---- custom rules
+    ("rule", "custom rules are well formed", "outputs=1 -> outputs=2"),
+    ("rule", "custom rules are well formed", "wrt=1 -> wrt=true"),
+    ("rule", "custom rules are well formed", "custom_vjp(%1, %3, -> custom_vjp(%1, %2,"),
+    ("rule", "custom rules are well formed", "custom_vjp(%1, %3, -> custom_vjp(%4, %3,"),
+    ("rule", "custom rules are well formed", "output user %5 -> output user %4"),
+    ("rule", "custom rules are well formed", "cotangent() -> cotangent(%0)"),
+    ("rule", "custom rules are well formed", "%5: f32[3] = -> %5: f32[4] ="),
+    ("rule", "markers are gone", "@ functionalize -> @ autodiff"),
+    # ---- checkpoints
+    ("region", "checkpoints keep to themselves", "cos(%6) -> cos(%2)"),
+    ("region", "checkpoints keep to themselves", "exp(%4) forward -> exp(%0) forward"),
+    ("region", "checkpoints are numbered", "exp(%4) forward -> exp(%4) forward checkpoint=[0]"),
+    ("region", "checkpoints are numbered", "exp(%4) forward -> exp(%4) forward checkpoint=[2,1]"),
     # ---- inputs and outputs
     ("trace", "roles are legal", "%0: f32[4] argument -> %0: f32[4] cotangent"),
     ("trace", "roles are legal", 'argument "i" -> argument "i" grad'),

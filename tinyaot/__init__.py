@@ -40,7 +40,9 @@ from tinyaot.tape import enable_grad, no_grad  # noqa: E402
 
 if TYPE_CHECKING:
     from tinyaot import datasets, functional, nn, optim, passes
+    from tinyaot.checkpoint import checkpoint
     from tinyaot.compile import Compiled, compile, trace
+    from tinyaot.custom_vjp import custom_vjp
     from tinyaot.gradcheck import gradcheck
     from tinyaot.interpret import interpret
     from tinyaot.io import load, save
@@ -56,7 +58,9 @@ _LATER = {
     "Compiled": "compile",
     "Program": "ir",
     "Record": "record",
+    "checkpoint": "checkpoint",
     "compile": "compile",
+    "custom_vjp": "custom_vjp",
     "datasets": "",
     "functional": "",
     "gradcheck": "gradcheck",
@@ -100,7 +104,9 @@ __all__ = [
     "Tensor",
     "bfloat16",
     "bool",
+    "checkpoint",
     "compile",
+    "custom_vjp",
     "datasets",
     "enable_grad",
     "errors",

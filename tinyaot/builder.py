@@ -42,7 +42,8 @@ class Sym:
 
 
 class Builder:
-    """Collects nodes. `phase`, `loc` and `origin` are stamped on every node emitted next."""
+    """Collects nodes. `phase`, `loc`, `origin` and `checkpoint` are stamped on every node emitted
+    next."""
 
     def __init__(self, next_id: int) -> None:
         self.next_id = next_id
@@ -50,6 +51,7 @@ class Builder:
         self.phase: Phase | None = None
         self.loc: Loc | None = None
         self.origin: tuple[Origin, ...] = ()
+        self.checkpoint: tuple[int, ...] = ()
 
     def fresh(self, type_: TensorType) -> Value:
         """A new value, with the next id."""
@@ -68,7 +70,8 @@ class Builder:
         if op == "full" and attrs is not None and attrs["value"] != attrs["value"]:
             attrs = {**attrs, "value": math.nan}  # the one NaN, so that equal programs are equal
         results = tuple(self.fresh(t) for t in types)
-        node = Node(op, tuple(inputs), results, attrs or {}, self.phase, self.loc, self.origin)
+        stamp = self.phase, self.loc, self.origin, None, self.checkpoint
+        node = Node(op, tuple(inputs), results, attrs or {}, *stamp)
         self.nodes.append(node)
         return node
 

@@ -24,7 +24,7 @@ from tinyaot.results import Result, Results, freed_ops, is_dead, uses_of
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
-from tinyaot.traced import Lifted, NeedBases, Root, Traced
+from tinyaot.traced import Lifted, NeedBases, NeedDepth, Root, Traced
 from tinyaot.tree import leaves, map_tensors
 
 
@@ -84,13 +84,18 @@ def capture(
     traced tensor escapes to a place that cannot be written back.
     """
     bases: dict[History, Tensor] = {}
-    try:
-        found = _attempt(fn, args, kwargs, keep_grads, bases)
-    except NeedBases as need:
-        bases = need.bases
-        found = _attempt(fn, args, kwargs, keep_grads, bases)
-    more = _bases(found)
-    return _attempt(fn, args, kwargs, keep_grads, bases | more) if more else found
+    depth = 0
+    while True:
+        try:
+            found = _attempt(fn, args, kwargs, keep_grads, bases, depth)
+            more = _bases(found)
+            if not more.keys() - bases.keys():
+                return found
+            bases = bases | more
+        except NeedBases as need:
+            bases = bases | need.bases
+        except NeedDepth as need:
+            depth = need.depth
 
 
 def _attempt(
@@ -99,8 +104,9 @@ def _attempt(
     kwargs: dict[str, Any],
     keep_grads: bool,
     bases: dict[History, Tensor],
+    depth: int,
 ) -> Capture:
-    engine = TraceEngine(bases=bases)
+    engine = TraceEngine(bases=bases, depth=depth)
     named = _argument_leaves(fn, args, kwargs)
     tensors: list[Tensor] = []
     with using(engine):

@@ -28,6 +28,7 @@ from tinyaot.errors import (
 )
 from tinyaot.guards import MISS
 from tinyaot.halves import Executable
+from tinyaot.inside import Inside
 from tinyaot.interpret import interpret
 from tinyaot.ir import Output, Program
 from tinyaot.ops.core import mode
@@ -195,7 +196,7 @@ class Compiled:
             done = candidate.steady(args, kwargs)
             if done is not MISS:
                 return done
-        if isinstance(mode.engine, TraceEngine):  # inside another trace: inlined
+        if isinstance(mode.engine, TraceEngine | Inside):  # in a trace or checkpoint: inlined
             return self.__wrapped__(*args, **kwargs)
         known = len(self._specializations)
         found, bound = self._find(args, kwargs)

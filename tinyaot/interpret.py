@@ -20,7 +20,8 @@ from tinyaot.errors import DTypeError, ShapeError, TinyaotError, VerifyError
 from tinyaot.ir import Input, Node, Program, Value
 from tinyaot.ops.core import TABLE, Primitive, using
 from tinyaot.shapes import TensorType, brief, numpy_to_dtype
-from tinyaot.tape import enable_grad, quiet
+from tinyaot.structural import CUSTOM, GRAD, STRUCTURAL, custom_parts
+from tinyaot.tape import TapeNode, enable_grad, quiet, unpack
 from tinyaot.tensor import Tensor
 
 Observer = Callable[[int, np.ndarray], None]
@@ -38,7 +39,7 @@ def interpret(program: Program, *arrays: Any, observe: Observer | None = None) -
         raise DTypeError(f"interpret: needs a Program, got {brief(program)}")
     given = _check_arrays(program, arrays)
     ops_used = {n.op for n in program.nodes}
-    if "grad" in ops_used:
+    if GRAD in ops_used:
         return _interpret_on_tape(program, given, observe)
     if "write" in ops_used:
         given = [a.copy() for a in given]
@@ -63,6 +64,12 @@ def run_nodes(
                 run_nodes(node.body.nodes, inside, observe)
                 values.update((r.id, inside[r.id]) for r in node.results)
                 continue
+            if node.op in STRUCTURAL:
+                for result, array in zip(node.results, _idle(node, operands), strict=True):
+                    values[result.id] = array
+                    if observe is not None:
+                        observe(result.id, array)
+                continue
             if node.op == "write":
                 target = operands[0].view()
                 target.flags.writeable = True  # NumPy's broadcast views are not, even of themselves
@@ -72,6 +79,13 @@ def run_nodes(
             values[node.result.id] = array
             if observe is not None:
                 observe(node.result.id, array)
+
+
+def _idle(node: Node, operands: list[np.ndarray]) -> list[np.ndarray]:
+    """What the nodes of a custom rule give while nobody differentiates."""
+    if node.op == CUSTOM:
+        return [x.copy() for x in operands[: len(node.results)]]
+    return [np.zeros(r.type.shape, r.type.dtype.numpy) for r in node.results]
 
 
 def _run(node: Node, operands: list[np.ndarray]) -> np.ndarray:
@@ -108,34 +122,97 @@ def _interpret_on_tape(
     program: Program, arrays: list[np.ndarray], observe: Observer | None
 ) -> list[np.ndarray]:
     """`interpret` on eager tensors: `grad` nodes ask the tape that the nodes above them left."""
-    engine = EagerEngine()
-    wrt = {v.id for n in program.nodes if n.op == "grad" for v in _split_grad(n)[2]}
+    run = _OnTape(program, observe)
     values: dict[int, Tensor] = {}
-
-    def define(value: Value, tensor: Tensor, is_view: bool = False) -> None:
-        if value.id in wrt and value.type.dtype.is_floating and engine.edge(tensor) is None:
-            tensor = tensor.requires_grad_() if is_view else _asking_for_grad(tensor)
-        values[value.id] = tensor
-        if observe is not None:
-            observe(value.id, tensor._data)
-
-    with using(engine), quiet(), enable_grad():
+    with using(run.engine), quiet(), enable_grad():
         for i, array in zip(program.inputs, arrays, strict=True):
             tensor = Tensor(array.copy())
-            define(i.value, _asking_for_grad(tensor) if i.requires_grad else tensor)
-        for node in program.nodes:
-            operands = [values[v.id] for v in node.inputs]
-            if node.op == "grad":
-                for value, gradient in zip(node.results, _grad(engine, node, values), strict=True):
-                    define(value, gradient)
-            elif node.op == "write":
-                engine.write(*operands)
-            else:
-                primitive = _primitive(node)
-                result = engine.bind(primitive, tuple(operands), dict(node.attrs))
-                _check_result(node, result._data)
-                define(node.result, result, is_view=primitive.kind == "view")
+            run.define(values, i.value, _asking_for_grad(tensor) if i.requires_grad else tensor)
+        for position in range(len(program.nodes)):
+            run.step(position, values)
     return [values[o.value.id]._data.copy() for o in program.outputs]
+
+
+class _OnTape:
+    """Runs the nodes of a program on eager tensors."""
+
+    def __init__(self, program: Program, observe: Observer | None) -> None:
+        self.engine = EagerEngine()
+        self.program = program
+        self.observe = observe
+        self.wrt = {v.id for n in program.nodes if n.op == GRAD for v in _split_grad(n)[2]}
+        self.position = {r.id: at for at, n in enumerate(program.nodes) for r in n.results}
+
+    def define(
+        self, values: dict[int, Tensor], value: Value, tensor: Tensor, is_view: bool = False
+    ) -> None:
+        floating = value.type.dtype.is_floating
+        if value.id in self.wrt and floating and self.engine.edge(tensor) is None:
+            tensor = tensor.requires_grad_() if is_view else _asking_for_grad(tensor)
+        values[value.id] = tensor
+        if self.observe is not None:
+            self.observe(value.id, tensor._data)
+
+    def step(self, position: int, values: dict[int, Tensor]) -> None:
+        """Run one node: operands are read from `values`, results are added to it."""
+        node = self.program.nodes[position]
+        operands = [values[v.id] for v in node.inputs]
+        if node.op == "write":
+            self.engine.write(*operands)
+        elif node.op in STRUCTURAL:
+            for value, tensor in zip(node.results, self._structural(node, values), strict=True):
+                self.define(values, value, tensor)
+        else:
+            primitive = _primitive(node)
+            result = self.engine.bind(primitive, tuple(operands), dict(node.attrs))
+            _check_result(node, result._data)
+            self.define(values, node.result, result, is_view=primitive.kind == "view")
+
+    def _structural(self, node: Node, values: dict[int, Tensor]) -> list[Tensor]:
+        if node.op == GRAD:
+            return _grad(self.engine, node, values)
+        arrays = _idle(node, [values[v.id]._data for v in node.inputs])
+        made = [Tensor(array) for array in arrays]
+        if node.op == CUSTOM:
+            rule = _CustomNode(self, node, values)
+            differentiable = any(e is not None for e in rule.edges)
+            for index, tensor in enumerate(made if differentiable else ()):
+                tensor._history.edge = rule, index
+                tensor._history.requires_grad = True
+        return made
+
+
+class _CustomNode(TapeNode):
+    """The rule of a `custom_vjp` node: the nodes from its cotangents to it, run again."""
+
+    __slots__ = ("node", "read", "run")
+    name = CUSTOM
+
+    def __init__(self, run: _OnTape, node: Node, values: dict[int, Tensor]) -> None:
+        wrt = [values[v.id] for v in custom_parts(node).wrt]
+        super().__init__([run.engine.edge(x) for x in wrt], outputs=len(node.results))
+        self.node, self.run = node, run
+        nodes = [run.program.nodes[at] for at in self._steps()]
+        made = {r.id for n in nodes for r in n.results}
+        read = {v.id for n in (*nodes, node) for v in n.inputs} - made
+        self.read = {i: run.engine.save(values[i], run.engine.edge(values[i])) for i in read}
+
+    def _steps(self) -> range:
+        at = self.run.position
+        first = min(at[c.id] for c in custom_parts(self.node).cotangents)
+        return range(first + 1, at[self.node.results[0].id])
+
+    def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> list[Tensor | None]:
+        rule = custom_parts(self.node)
+        values: dict[int, Tensor] = {i: unpack(x, True) for i, x in self.read.items()}
+        for seed, given in zip(rule.cotangents, cotangents, strict=True):
+            zeros = np.zeros(seed.type.shape, seed.type.dtype.numpy)
+            values[seed.id] = Tensor(zeros) if given is None else given
+        for at in self._steps():
+            results = self.run.program.nodes[at].results
+            if not results or results[0] not in rule.cotangents:
+                self.run.step(at, values)
+        return [values[g.id] for g in rule.gradients]
 
 
 def _asking_for_grad(tensor: Tensor) -> Tensor:

@@ -6,6 +6,10 @@ defined once, by an input or a node, and keeps its id for life: a pass that keep
 id, a pass that makes one takes a fresh id. Values do not point at their producers, so a pass
 rewrites a Program by making a new tuple of nodes, sharing those it does not touch (the idea of
 MLIR's SSA values, with persistent data in place of use lists).
+
+A node carries where it belongs: its `phase`, the user's line, its history, and the checkpoint
+regions that it is in. A node that a pass makes in place of another, or on its behalf, is in the
+same regions; what autodiff writes is in those of the `grad` that asked for it.
 """
 
 from __future__ import annotations
@@ -70,7 +74,11 @@ class Node:
     A `region`, the fused loop nest that one kernel will be, has a `body`: a Program of its own
     whose inputs are the node's operands and whose outputs are its results, under the same ids (the
     computations of XLA's fusion instructions). A value that several loops compute anew has its id
-    in each of their bodies."""
+    in each of their bodies.
+
+    `checkpoint`: the regions of `ta.checkpoint` that the node is in, from the outermost to the
+    innermost, numbered in the order of the trace. Of what the forward computes in one, only what
+    is read outside it may be kept for the backward."""
 
     op: str
     inputs: tuple[Value, ...]
@@ -80,6 +88,7 @@ class Node:
     loc: Loc | None = None
     origin: tuple[Origin, ...] = ()
     body: Program | None = None
+    checkpoint: tuple[int, ...] = ()
 
     @property
     def result(self) -> Value:

@@ -31,6 +31,10 @@ class Recorder:
         """Keep a tensor's value for backward."""
         raise NotImplementedError
 
+    def alias(self, tensor: Tensor) -> Tensor:
+        """A tensor on the same bytes whose history is new."""
+        return self.detach(tensor)
+
     # ---- edges ----------------------------------------------------------------------------------
 
     def edge(self, tensor: Tensor) -> Edge:

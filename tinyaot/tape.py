@@ -273,7 +273,7 @@ class PrimitiveNode(TapeNode):
 
 def unpack(saved: Any, create_graph: bool, edge: Edge = None) -> Any:
     """A saved value as a tensor again; on the tape again only if a graph is wanted."""
-    if type(saved) is not SavedHandle:
+    if not isinstance(saved, SavedHandle):
         return saved
     tensor = Tensor(saved.array)
     if create_graph:

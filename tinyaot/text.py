@@ -76,6 +76,8 @@ def print_node(node: Node) -> str:
         text += " {" + ", ".join(f"{k}={_attribute(v)}" for k, v in node.attrs.items()) + "}"
     if node.phase is not None:
         text += f" {node.phase}"
+    if node.checkpoint:
+        text += f" checkpoint={_attribute(node.checkpoint)}"
     if node.loc is not None:
         text += f" @{json.dumps(node.loc.file)}:{node.loc.line}"
     if node.origin:
@@ -254,6 +256,13 @@ class _Line:
         self.expect("=")
         return item()
 
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """`name=[1,2]`."""
+        self.expect(name)
+        self.expect("=")
+        self.expect("[")
+        return tuple(self.list_of(self.integer, "]"))
+
     def pair(self) -> tuple[str, Any]:
         key = self.take("word", "an attribute's name")
         self.expect("=")
@@ -381,8 +390,9 @@ class _Parser:
         line.expect("(")
         ids = line.list_of(line.id, ")")
         attrs = dict(line.list_of(line.pair, "}")) if line.accept("{") else {}
-        has_phase = line.peek()[0] == "word" and line.peek()[1] != "body"
-        phase = line.one_of(PHASES, "a phase") if has_phase else None
+        is_phase = line.peek()[0] == "word" and line.peek()[1] not in ("checkpoint", "body")
+        phase = line.one_of(PHASES, "a phase") if is_phase else None
+        checkpoint = line.numbers("checkpoint") if line.peek()[1] == "checkpoint" else ()
         loc = None
         if line.accept("@"):
             file = line.string()
@@ -392,7 +402,9 @@ class _Parser:
         body = None
         if line.accept("body"):
             body = self.body(line)
-        self.nodes.append((line, op, ids, (tuple(results), attrs, phase, loc, origin, body)))
+        self.nodes.append(
+            (line, op, ids, (tuple(results), attrs, phase, loc, origin, body, checkpoint))
+        )
 
     def body(self, line: _Line) -> Program:
         """The Program on the next lines, up to `end`."""

@@ -22,7 +22,7 @@ from tinyaot.errors import DTypeError, GradError, TraceError
 from tinyaot.ir import Input, InputRole, Value
 from tinyaot.location import user_location
 from tinyaot.ops.core import Primitive, mode
-from tinyaot.recorder import Recorder
+from tinyaot.rule_tracer import RuleTracer
 from tinyaot.shapes import (
     DType,
     Geometry,
@@ -46,12 +46,13 @@ from tinyaot.traced import (
 
 
 @dataclass(eq=False)
-class TraceEngine(Recorder):
+class TraceEngine(RuleTracer):
     """Collects a Program while the user's function runs. One trace, one engine."""
 
     builder: Builder = field(default_factory=lambda: Builder(0))
     lifted: list[Lifted] = field(default_factory=list)
     draws: int = 0
+    depth: int = 0
     bases: dict[History, Tensor] = field(default_factory=dict)  # lifted in place of their views
 
     def __post_init__(self) -> None:

@@ -77,6 +77,15 @@ class NeedBases(BaseException):
         self.bases = bases
 
 
+class NeedDepth(BaseException):
+    """The trace has to start over, with calls of functions by their own fwd written down by their
+    rules, `depth` deep."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+
+
 class OuterNode(TapeNode):
     """On the tracer's tape: the history that an argument brings from outside the function."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tinyaot.tensor import Tensor
@@ -39,3 +40,34 @@ def structure(tree: Any) -> Any:
     if isinstance(tree, dict):
         return dict, tuple([(k, structure(x)) for k, x in tree.items()])
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """In a tree without its tensors: where one of them was."""
+
+    index: int
+
+
+def flatten(tree: Any) -> tuple[list[Tensor], Any]:
+    """The tensors of a tree, and the tree with their places, for `fill`."""
+    tensors: list[Tensor] = []
+
+    def take(t: Tensor) -> Place:
+        tensors.append(t)
+        return Place(len(tensors) - 1)
+
+    return tensors, map_tensors(tree, take)
+
+
+def fill(tree: Any, values: Sequence[Any]) -> Any:
+    """The tree with values in their places: the inverse of `flatten`."""
+    if isinstance(tree, Place):
+        return values[tree.index]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(fill(x, values) for x in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(fill(x, values) for x in tree)
+    if isinstance(tree, dict):
+        return type(tree)((k, fill(x, values)) for k, x in tree.items())
+    return tree

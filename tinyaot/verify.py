@@ -27,6 +27,8 @@ from tinyaot.ir import (
 )
 from tinyaot.ops.core import TABLE
 from tinyaot.shapes import DType, TensorType, brief
+from tinyaot.structural import STRUCTURAL
+from tinyaot.verify_custom import CUSTOM_LAWS
 from tinyaot.verify_plan import PLAN_LAWS
 from tinyaot.verify_regions import REGION_LAWS, REGION_PLAN_LAWS
 
@@ -175,13 +177,12 @@ def one_type_a_value(program: Program) -> Iterator[str]:
 
 @law()
 def ops_are_declared(program: Program) -> Iterator[str]:
-    """An op is a primitive of the table, or `grad`, or, from fuse on, a `region`, which alone has a
-    body."""
+    """An op is of the table, structural, or, from fuse on, a `region`, which alone has a body."""
     fused = STAGES.index(program.stage) >= STAGES.index("fuse")
     for n in program.nodes:
         if (n.op == "region") != (n.body is not None) or (n.body is not None and not fused):
             yield f"{show(n)} has {'no' if n.body is None else 'a'} body"
-        elif n.op not in TABLE and n.op not in ("grad", "region"):
+        elif n.op not in TABLE and n.op not in (*STRUCTURAL, "region"):
             yield f"{show(n)}: there is no primitive {n.op!r}"
 
 
@@ -216,7 +217,7 @@ def origins_are_known(program: Program) -> Iterator[str]:
 def results_follow_the_type_rule(program: Program) -> Iterator[str]:
     """A node's results have the types that its op's type rule gives."""
     for n in program.nodes:
-        if n.op in ("grad", "region"):
+        if n.op in (*STRUCTURAL, "region"):
             continue
         primitive = TABLE[n.op]
         try:
@@ -340,9 +341,9 @@ def writes_are_gone(program: Program) -> Iterator[str]:
 
 @law(since="autodiff")
 def markers_are_gone(program: Program) -> Iterator[str]:
-    """`grad`, `detach` and `set_value` mean something to autodiff, and nothing after it."""
+    """Structural nodes, `detach` and `set_value` mean something to autodiff, and nothing after."""
     for n in program.nodes:
-        if n.op in ("grad", "detach", "set_value"):
+        if n.op in STRUCTURAL or n.op in ("detach", "set_value"):
             yield show(n)
 
 
@@ -441,9 +442,9 @@ def plans_come_last(program: Program) -> Iterator[str]:
         yield f"a plan of {program.plan.arena} bytes"
 
 
-for _check in PLAN_LAWS:
-    law(since="plan")(_check)
+for _check, *_stages in CUSTOM_LAWS:
+    law(*_stages)(_check)
 for _check in REGION_LAWS:
     law(since="fuse")(_check)
-for _check in REGION_PLAN_LAWS:
+for _check in (*PLAN_LAWS, *REGION_PLAN_LAWS):
     law(since="plan")(_check)

@@ -15,10 +15,11 @@ from dataclasses import replace
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
 from tinyaot.errors import GradError
-from tinyaot.ir import Input, Node, Origin, Output, Phase, Program, Value, substitute
+from tinyaot.ir import Input, Node, Origin, Output, Phase, Program, Value, live_nodes, substitute
 from tinyaot.ops.core import TABLE, using
 from tinyaot.passes.apart import keep_apart
 from tinyaot.record import Decision
+from tinyaot.structural import COTANGENT, CUSTOM, STRUCTURAL, custom_parts, custom_wrt, depending
 
 
 def differentiate(
@@ -33,8 +34,9 @@ def differentiate(
     What it does: each `grad` node is replaced, in program order, by the vjps of what its outputs
     depend on. A program without one whose outputs and inputs require grad becomes a joint graph:
     it takes a `cotangent` for each differentiable output, and gives a `gradient` for each input
-    that one of them depends on (an input without has none). Nodes get their phase. Then `detach`
-    and `set_value`, which mean something to autodiff only, are removed.
+    that one of them depends on (an input without has none). The rule of a `custom_vjp` node is the
+    part of the program that it names, written again. Nodes get their phase. Then what means
+    something to autodiff only (`detach`, `set_value`, `custom_vjp`) is removed.
 
     `cotangents` limits the joint graph to outputs that will have one (positions among the
     program's outputs); `joint` forces or forbids it.
@@ -142,7 +144,7 @@ class _Backward:
         for v in (*outputs, *wrt):
             if not v.type.dtype.is_floating:
                 raise GradError(f"grad: {v}: {v.type} is not floating and has no gradient")
-        self.builder.loc = node.loc
+        self.builder.loc, self.builder.checkpoint = node.loc, node.checkpoint
         with using(self.builder):
             if not seeded:
                 given = [self._full(1.0, v) for v in outputs]
@@ -170,6 +172,9 @@ class _Backward:
                     self._arrive(total, output, cotangent)
             for position in reversed(order):
                 node = nodes[position]
+                if node.op == CUSTOM:
+                    self._pull_custom(node, total, active)
+                    continue
                 cotangent_ = total.get(node.result.id)
                 if cotangent_ is None:
                     continue
@@ -199,7 +204,7 @@ class _Backward:
         for position in sorted(found):
             node = self.builder.nodes[position]
             if any(node.inputs[i].id in active for i in self.paths[position]):
-                active.add(node.result.id)
+                active.update(r.id for r in node.results)
                 order.append(position)
         return active, order
 
@@ -242,9 +247,38 @@ class _Backward:
             )
         return value
 
+    def _pull_custom(self, node: Node, total: dict[int, Value], active: set[int]) -> None:
+        """Write a custom rule for the cotangents that arrived, zeros for those that did not."""
+        rule = custom_parts(node)
+        if not any(r.id in total for r in node.results):
+            return
+        self.builder.loc = node.loc
+        new = {
+            seed.id: total[r.id] if r.id in total else self._full(0.0, r)
+            for seed, r in zip(rule.cotangents, node.results, strict=True)
+        }
+        first = min(self.position[seed.id] for seed in rule.cotangents)
+        inside = self.builder.nodes[first + 1 : self.position[node.results[0].id]]
+        pairs = [(x, g) for x, g in zip(rule.wrt, rule.gradients, strict=True) if x.id in active]
+        for made in live_nodes(depending(inside, rule.cotangents), (g for _, g in pairs)):
+            results = tuple(self.builder.fresh(r.type) for r in made.results)
+            new.update((r.id, v) for r, v in zip(made.results, results, strict=True))
+            again = replace(
+                substitute(made, new),
+                results=results,
+                phase=self.builder.phase,
+                origin=(*made.origin, Origin("vjp-of", node.results[0].id)),
+                checkpoint=self.builder.checkpoint,
+            )
+            self.builder.nodes.append(again)
+        for x, g in pairs:
+            self._arrive(total, x, new.get(g.id, g))
+
 
 def paths(node: Node) -> tuple[int, ...]:
     """The operands that the node's cotangent goes on to: floating ones that have a rule."""
+    if node.op in STRUCTURAL:
+        return tuple(custom_wrt(node)) if node.op == CUSTOM else ()
     rules = TABLE[node.op].vjp
     if rules is None or not all(r.type.dtype.is_floating for r in node.results):
         return ()
@@ -255,14 +289,20 @@ def paths(node: Node) -> tuple[int, ...]:
 
 
 def _without_markers(nodes: Iterable[Node]) -> tuple[list[Node], Mapping[int, Value]]:
-    """The nodes without `detach(x)` (it is x) and `set_value(old, new)` (it is new), and what
-    stands for their results."""
+    """The nodes without `detach(x)` (it is x), `set_value(old, new)` (it is new) and `custom_vjp`
+    (the values that it gives) with its rule, and what stands for their results."""
     new: dict[int, Value] = {}
     kept = []
+    idle: set[int] = set()  # what rules compute with no cotangent
     for node in nodes:
         node = substitute(node, new)
         if node.op in ("detach", "set_value"):
             new[node.result.id] = node.inputs[-1]
+        elif node.op == CUSTOM:
+            given = custom_parts(node).outputs
+            new.update((r.id, v) for r, v in zip(node.results, given, strict=True))
+        elif node.op == COTANGENT or any(v.id in idle for v in node.inputs):
+            idle.update(r.id for r in node.results)
         else:
             kept.append(node)
     return kept, new

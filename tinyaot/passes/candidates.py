@@ -150,7 +150,8 @@ class Search:
     def least_peak(self, slack: float) -> Found:
         """The least planned peak among those whose predicted step is within `slack` of the
         fastest."""
-        candidates = self.corners(slack * self.graph.step.seconds)
+        forced = self.save_all.choice.cost.seconds  # by checkpoints
+        candidates = self.corners(forced + slack * self.graph.step.seconds)
         looked = dict.fromkeys([*candidates, self.recompute_all])
         return Found(least_of(candidates), list(looked), "least-peak")
 

@@ -228,7 +228,7 @@ class _Functional:
         self, node: Node, tensor: Value, write: Callable[..., Any], *operands: Value
     ) -> Value:
         """Emit nodes on behalf of a node of the trace and of the tensor that it is about."""
-        self.builder.loc = node.loc
+        self.builder.loc, self.builder.checkpoint = node.loc, node.checkpoint
         self.builder.origin = (Origin("functionalized", tensor.id),)
         start = len(self.builder.nodes)
         with using(self.builder):

@@ -196,12 +196,14 @@ def explain(graph: SplitGraph, choice: Choice, reason: str) -> list[Decision]:
     for id_ in graph.nodes:
         if id_ in choice.saved:
             flip = graph.cost_of_recomputing(choice, id_)
-            code = "overwritten" if graph.nodes[id_] is None else reason
+            code = "checkpoint" if id_ in graph.borders else reason
+            code = "overwritten" if graph.nodes[id_] is None else code
             numbers = _numbers(graph.size[id_], flip.flops, flip.seconds)
             found.append(Decision("save", id_, "save", code, numbers))
         elif id_ in choice.recomputed:
             own, flip = graph.cost[id_], graph.cost_of_saving(choice, id_)
             code = reason if own.seconds else "runs-once"
+            code = "checkpoint" if id_ in graph.inside else code
             numbers = {
                 **_numbers(graph.size[id_], own.flops, own.seconds),
                 "flip_seconds": -flip.seconds,

@@ -2,15 +2,22 @@
 
 A clone stands just before the first node that reads it, has the phase `backward` and the origin
 `recompute-of`, and the attributes of the original: a random node draws the same numbers again.
+
+Of a value inside nested checkpoint regions the backward of each region gets a clone of its own, so
+that the inner region's values are not kept while the outer one's are.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
+from typing import TypeAlias
 
 from tinyaot.ir import Node, Origin, Output, Program, Value, live_nodes
 from tinyaot.passes.splitgraph import Choice, SplitGraph
 from tinyaot.passes.storage import is_constant
+
+Context: TypeAlias = tuple[int, ...]  # the checkpoint regions whose backward reads a clone
 
 
 def rematerialize(graph: SplitGraph, choice: Choice) -> Program:
@@ -33,7 +40,8 @@ class _Rewrite:
         self.next_id = graph.program.next_id
         self.nodes: list[Node] = []
         self.copies: list[Node] = []
-        self.new: dict[int, Value] = {}  # forward value -> what the backward reads in its stead
+        # a forward value and a context -> what the backward reads in its stead there
+        self.new: dict[tuple[int, Context], Value] = {}
         self.saved: dict[int, Value] = {}  # outputs of a joint program's forward half
         for entry in graph.program.inputs:
             if entry.value.id in choice.saved:
@@ -47,7 +55,7 @@ class _Rewrite:
         """An input that will be overwritten cannot be saved by reference."""
         copy = self._fresh(value)
         self.copies.append(Node("copy", (value,), (copy,), {}, "forward"))
-        self.new[value.id] = self.saved[copy.id] = copy
+        self.new[value.id, ()] = self.saved[copy.id] = copy
 
     def take(self, node: Node) -> None:
         """The next node of the program."""
@@ -63,6 +71,8 @@ class _Rewrite:
         if value.id not in graph.forward:
             return True
         id_ = self.root[value.id]
+        if id_ in graph.inside:
+            return False
         if graph.joint:
             stays = value.id == id_ and (id_ in self.choice.saved or id_ in graph.free)
             if stays and not is_constant(graph.forward[id_]):
@@ -76,36 +86,54 @@ class _Rewrite:
         node = graph.forward.get(id_)
         return node is None or is_constant(node)
 
+    def _context(self, value: Value, reader: Context | None) -> Context:
+        """Where a value is read: in the regions that it shares with its reader, in all of its own
+        if that is a node of the backward (None)."""
+        node = self.graph.forward.get(value.id)
+        if node is None or self.root[value.id] not in self.graph.inside:
+            return ()
+        own = node.checkpoint
+        if reader is None:
+            return own
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(own, reader, strict=False))
+        return tuple(region for region, _ in shared)
+
     def _at_hand(self, value: Value) -> Value:
         """What the backward reads for `value`; clones what is missing, operands first."""
-        stack = [value]
+        start = value, self._context(value, None)
+        stack = [start]
         while stack:
-            top = stack[-1]
-            if top.id in self.new or self._is_at_hand(top):
+            top, context = stack[-1]
+            if (top.id, context) in self.new or self._is_at_hand(top):
                 stack.pop()
                 continue
             node = self.graph.forward[top.id]
-            missing = [v for v in node.inputs if not (v.id in self.new or self._is_at_hand(v))]
+            needs = [(v, self._context(v, context)) for v in node.inputs]
+            missing = [
+                (v, c) for v, c in needs if not ((v.id, c) in self.new or self._is_at_hand(v))
+            ]
             if missing:
                 stack += reversed(missing)
             else:
                 stack.pop()
-                self._clone(node)
-        return self.new.get(value.id, value)
+                self._clone(node, context)
+        return self.new.get((value.id, start[1]), value)
 
-    def _clone(self, node: Node) -> None:
+    def _clone(self, node: Node, context: Context) -> None:
         results = tuple(self._fresh(r) for r in node.results)
         origin = Origin("recompute-of", node.results[0].id)
+        inputs = (self.new.get((v.id, self._context(v, context)), v) for v in node.inputs)
         self.nodes.append(
             replace(
                 node,
-                inputs=tuple(self.new.get(v.id, v) for v in node.inputs),
+                inputs=tuple(inputs),
                 results=results,
                 phase="backward",
                 origin=(*node.origin, origin),
             )
         )
-        self.new.update((r.id, clone) for r, clone in zip(node.results, results, strict=True))
+        for r, clone in zip(node.results, results, strict=True):
+            self.new[r.id, context] = clone
 
     def finish(self) -> Program:
         outputs = [

@@ -20,6 +20,7 @@ from tinyaot.passes import view_identities as _  # noqa: F401  enters its rules 
 from tinyaot.passes.apart import keep_apart
 from tinyaot.passes.identities import GROUPS, RULES, Rule
 from tinyaot.record import Decision
+from tinyaot.structural import STRUCTURAL
 
 ALL_GROUPS = ("cse", "dce", *GROUPS)
 _COMMUTATIVE = frozenset(
@@ -54,7 +55,8 @@ def simplify(
     another with one would add the other's gradient to it. Among several cotangents a value goes on
     depending on those it did, even if only by shape, as zeros where a write cut them off: `narrow`
     tells from that what a backward of some outputs computes. From partition on it does not merge
-    across phases: a value of the forward is there in the backward only if it was saved.
+    across phases: a value of the forward is there in the backward only if it was saved. Neither
+    does it merge a node with one in a checkpoint region that it is not in itself.
 
     Raises VerifyError for a program with writes, ParseError for an unknown group.
     """
@@ -127,7 +129,8 @@ class _Simplifier:
         result = Value(self.next_id, type_)
         self.next_id += 1
         origin = (Origin("simplified", near.results[0].id),)
-        self.add(Node(op, operands, (result,), attrs, near.phase, near.loc, origin))
+        stamp = near.phase, near.loc, origin, None, near.checkpoint
+        self.add(Node(op, operands, (result,), attrs, *stamp))
         self.near = near
         return self.current(result)
 
@@ -141,7 +144,7 @@ class _Simplifier:
         node = substitute(node, self.new)
         if self.several and (carried := self._carried(node)):
             self.carried.update(dict.fromkeys((r.id for r in node.results), carried))
-        if len(node.results) != 1 or node.results[0].id in self.pinned or node.op == "grad":
+        if node.op in STRUCTURAL or len(node.results) != 1 or node.result.id in self.pinned:
             self.nodes.append(node)
             return
         found: Node | Value = node
@@ -156,9 +159,8 @@ class _Simplifier:
             self.new[node.result.id] = found
             return
         if self.cse:
-            key = self._key(node)
-            known = self.known.setdefault(key, node.result)
-            if known.id != node.result.id:
+            known = self._known(node)
+            if known is not None:
                 self._note(node, known, "cse")
                 self._advance(known, node)
                 self.new[node.result.id] = known
@@ -199,12 +201,21 @@ class _Simplifier:
             choice = str(found) if isinstance(found, Value) else found.op
             self.log.append(Decision("simplify", node.result.id, choice, reason))
 
-    def _key(self, node: Node) -> Any:
+    def _known(self, node: Node) -> Value | None:
+        """The equal value that there is already: in the same checkpoint regions or in fewer, not in
+        others, whose values are made again rather than kept."""
         inputs = [v.id for v in node.inputs]
         if node.op in _COMMUTATIVE:
             inputs.sort()
         phase = node.phase if self.by_phase else None
-        return node.op, tuple(inputs), _attrs_key(node.attrs), phase
+        key = node.op, tuple(inputs), _attrs_key(node.attrs), phase
+        within = node.checkpoint if node.inputs else ()
+        for depth in range(len(within) + 1):
+            known = self.known.get((*key, within[:depth]))
+            if known is not None:
+                return known
+        self.known[(*key, within)] = node.result
+        return None
 
 
 def _attrs_key(attrs: Mapping[str, Any]) -> Any:

@@ -10,6 +10,10 @@ an optimum is one, and not one up to rounding.
 Where loops are fused, a cheap map is no choice: every loop that reads it computes it from what is
 stored (`Rates.inline`), forward or backward. Such a map is not in the network; who reads it reads
 what lies behind it.
+
+What a checkpoint region computes for itself alone has an infinite price per byte, and what it
+computes of that for others cannot be computed again: every choice computes the one again, from the
+other.
 """
 
 from __future__ import annotations
@@ -62,6 +66,8 @@ class SplitGraph:
         given = {root[o.value.id] for o in program.outputs_of("user", "mutated")}
         self.free = (self.inputs | given) - self.overwritten
         self.rates, self.objective = rates, objective
+        self.inside = self._inside_checkpoints() - self.free
+        self.borders = self._borders()
         self.behind = self._behind()
         self.read = self._read_by_backward()
         self.needs = self._needs()
@@ -72,7 +78,7 @@ class SplitGraph:
             for id_ in self.needs[user]:
                 self.users[id_].append(user)
         self.size = {id_: program.values[id_].type.nbytes for id_ in self.nodes}
-        self.never_saved: set[int] = set()  # only ever computed again
+        self.never_saved = self.inside  # only ever computed again
         self._set_prices(objective, rates)
 
     def _overwritten(self) -> set[int]:
@@ -82,6 +88,28 @@ class SplitGraph:
             return set()
         mutated = self.program.outputs_of("mutated")
         return {o.of for o in mutated if o.of is not None and o.value.id != o.of}
+
+    def _inside_checkpoints(self) -> set[int]:
+        """Storages made in a checkpoint region and, but by the backward, read nowhere else."""
+        root = self.storages.root
+        region = {
+            id_: n.checkpoint[0]
+            for id_, n in self.forward.items()
+            if n.checkpoint and root[id_] == id_ and not is_constant(n)
+        }
+        inside = set(region)
+        for node in self.program.nodes if region else ():
+            if node.phase != "backward":
+                reader = node.checkpoint[0] if node.checkpoint else None
+                inside -= {root[v.id] for v in node.inputs if region.get(root[v.id]) != reader}
+        return inside
+
+    def _borders(self) -> set[int]:
+        """Storages computed from what is inside a checkpoint, and not inside themselves."""
+        root = self.storages.root
+        inside = {id_ for id_ in root if root[id_] in self.inside} if self.inside else set()
+        made = (n for n in self.forward.values() if not inside.isdisjoint(v.id for v in n.inputs))
+        return {root[r.id] for n in made for r in n.results} - self.inside - self.free
 
     def _read_by_backward(self) -> set[int]:
         read: set[int] = set()
@@ -99,7 +127,8 @@ class SplitGraph:
             id_ = stack.pop()
             if id_ not in needs:
                 node = self.forward.get(id_)
-                needs[id_] = self.wanted(node.inputs) if node else []
+                again = node is not None and id_ not in self.borders
+                needs[id_] = self.wanted(node.inputs) if node and again else []
                 stack += needs[id_]
         return needs
 
@@ -110,6 +139,8 @@ class SplitGraph:
         seconds: dict[int, float] = {}  # an element, with the maps before it
         for id_, node in self.forward.items() if self.rates.inline else ():
             if TABLE[node.op].kind != "map" or id_ in self.free:
+                continue
+            if id_ in self.inside or id_ in self.borders:
                 continue
             roots = {self.storages.root[v.id] for v in node.inputs}
             weight = TABLE[node.op].weight * 1e-9 / self.rates.element
@@ -150,6 +181,8 @@ class SplitGraph:
             self.cost[id_] = cost
             time = round(cost.seconds * PICO)
             self.price[id_] = time if objective == "time" else cost.flops
+            if id_ in self.borders:
+                self.price[id_] = INFINITY
         is_view = self.storages.is_view
         self.step = sum(
             (node_cost(n, rates, copies=not is_view(n)) for n in self.program.nodes), FREE
@@ -158,9 +191,9 @@ class SplitGraph:
     # ---- choices ----
 
     def choice(self, saved: Iterable[int]) -> Choice:
-        """The choice of saving (at most) these storages: those that nobody would read are left
-        out, those that cannot be computed again added."""
-        allowed, kept = set(saved), set()
+        """The choice of saving (at most) these storages: those that nobody would read, or that a
+        checkpoint keeps to itself, are left out, those that cannot be computed again added."""
+        allowed, kept = (set(saved) | self.borders) - self.inside, set()
         again: dict[int, None] = {}
         stack = sorted(self.read, reverse=True)
         while stack:

@@ -7,6 +7,7 @@ value that it computes; what fusion made itself, and a second op of one id, gets
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tinyaot.ir import PHASES, Input, Node, Origin, Output, Phase, Program, Value
@@ -64,7 +65,10 @@ class Exporter:
             made.append(Node("full", (), (zeros,), constant(0, op.type), phase, op.loc))
             operands = [zeros, *operands]
         attrs = attributes(op)
-        return [*made, Node(op.name, tuple(operands), (result,), attrs, phase, op.loc, origin)]
+        node = Node(op.name, tuple(operands), (result,), attrs, phase, op.loc, origin)
+        if op.node is not None and op.node.checkpoint:
+            node = replace(node, checkpoint=op.node.checkpoint)
+        return [*made, node]
 
     def in_its_shape(self, op: Op, source: Value, value: Value) -> Node:
         """An output that sees an op's bytes in another shape."""
