@@ -42,6 +42,7 @@ from tinyaot.traced import (
     Root,
     Traced,
     no_value,
+    replay_again,
 )
 
 
@@ -56,6 +57,7 @@ class TraceEngine(Recorder):
 
     def __post_init__(self) -> None:
         self._shadows: dict[int, Lifted] = {}
+        self._replayed: dict[Any, Tensor] = {}
         self._hypers: dict[tuple[int, str], Tensor] = {}
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
@@ -92,10 +94,7 @@ class TraceEngine(Recorder):
             return found
         if tensor._chain and tensor._history in self.bases:
             base = self.bases[tensor._history]
-            shadow = self.resolve(base)
-            saved, mode.grad_enabled = mode.grad_enabled, True
-            shadow = ops.replay(shadow, tensor._chain)
-            mode.grad_enabled = saved
+            shadow = replay_again(tensor, self.resolve(base), self._replayed)
             view = Lifted(shadow._data.value, role, tensor, shadow, name)
             self._shadows[id(tensor)] = view
             return view
