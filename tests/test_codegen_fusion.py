@@ -302,3 +302,14 @@ def test_recomputations_do_not_wait_for_one_another() -> None:
     wait_for_gradients(ops)
     assert [bool(one.after), bool(two.after)] == [True, False]
     assert {*topological(ops, ends)} == {*ops}
+
+
+@needs_compiler
+def test_a_sum_of_bools_is_whether_one_is_true():
+    def f(x, y, i):
+        return ta.scatter_add(x, 0, i, y), ta.scatter_add(ta.zeros_like(x), 0, i, y)
+
+    x, y = ta.tensor([False, True, True]), ta.tensor([True, True, False])
+    i = ta.zeros(3, dtype=ta.int64)
+    for got, want in zip(ta.compile(f, backend="c")(x, y, i), f(x, y, i)):
+        np.testing.assert_array_equal(got.numpy().view(np.uint8), want.numpy().view(np.uint8))

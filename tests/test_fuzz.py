@@ -205,6 +205,11 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("v[0:1]", "p0 * 2"),
         CALL,
     ),
+    "a gradient by a view of which another argument is one": (
+        ("v, = ta.grad((p0 * q).sum(), [p0], create_graph=True)",),
+        ("v",),
+        ("a1 = a0.reshape(3, 1)", "r0 = f(a1, a1.T)", "pull(r0)"),
+    ),
     "zeros flow where a write cut a path": (
         ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
         ("v * 2", "p0 * 3"),
@@ -232,7 +237,7 @@ def test_what_the_fuzzer_found(name):
     body, returns, caller = FOUND[name]
     program = Program(
         setup,
-        ("p0",),
+        ("p0", "q") if ", a1.T)" in str(caller) else ("p0",),
         body,
         returns,
         caller=caller,

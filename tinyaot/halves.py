@@ -139,7 +139,11 @@ class Backward:
         arrays = {v.id: a for v, a in zip(takes, kept, strict=False)}
         seeds = takes[len(kept) :]
         arrays.update({seeds[k].id: a for k, a in cotangents.items()})
-        found = narrowed.run("step", [arrays[v.id] for v in narrowed.inputs("step")])
+        inputs = narrowed.inputs("step")
+        for v in inputs:
+            if not v.type.size:  # the whole may not take what has no elements
+                arrays.setdefault(v.id, np.zeros(v.type.shape, v.type.dtype.numpy))
+        found = narrowed.run("step", [arrays[v.id] for v in inputs])
         of = [o.of for o in self._executable.outputs("backward")]
         position = dict(zip(of, self.gradients, strict=True))
         return {

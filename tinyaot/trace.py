@@ -42,6 +42,7 @@ from tinyaot.traced import (
     Root,
     Traced,
     no_value,
+    replay_again,
 )
 
 
@@ -57,6 +58,7 @@ class TraceEngine(RuleTracer):
 
     def __post_init__(self) -> None:
         self._shadows: dict[int, Lifted] = {}
+        self._replayed: dict[Any, Tensor] = {}
         self._hypers: dict[tuple[int, str], Tensor] = {}
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
@@ -93,10 +95,7 @@ class TraceEngine(RuleTracer):
             return found
         if tensor._chain and tensor._history in self.bases:
             base = self.bases[tensor._history]
-            shadow = self.resolve(base)
-            saved, mode.grad_enabled = mode.grad_enabled, True
-            shadow = ops.replay(shadow, tensor._chain)
-            mode.grad_enabled = saved
+            shadow = replay_again(tensor, self.resolve(base), self._replayed)
             view = Lifted(shadow._data.value, role, tensor, shadow, name)
             self._shadows[id(tensor)] = view
             return view

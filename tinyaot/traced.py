@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tinyaot import ops
 from tinyaot.errors import TraceError
 from tinyaot.ir import InputRole, Value
+from tinyaot.ops.core import mode
 from tinyaot.recorder import Recorder
 from tinyaot.shapes import (
     Geometry,
@@ -20,7 +22,7 @@ from tinyaot.shapes import (
     reshape_geometry,
     slice_geometry,
 )
-from tinyaot.tape import TapeNode
+from tinyaot.tape import TapeNode, edge_key, enable_grad
 from tinyaot.tensor import Chain, History, Tensor
 
 
@@ -117,3 +119,24 @@ def no_value(tensor: Tensor, what: str) -> TraceError:
     """The error for a use that needs the value of a traced tensor, such as "item()"."""
     hint = _HINTS.get(what, "use functions of tensors instead, or return it and do this outside")
     return TraceError(f"{what} of {tensor.type} inside a compiled function: {hint}")
+
+
+def replay_again(tensor: Tensor, shadow: Tensor, made: dict[Any, Tensor]) -> Tensor:
+    """The views that make a tensor from outside of its base, taken of what stands for the base.
+
+    Views that were taken one of another outside are so inside: the tape tells which (`made` keeps
+    them by edge), and a gradient by the one includes what flows through the other.
+    """
+    edge, keys = mode.default.edge(tensor), []  # type: ignore[attr-defined]
+    for _ in tensor._chain:
+        keys.append(edge_key(edge))
+        edge = edge[0].edges[0] if isinstance(edge, tuple) else None
+    with enable_grad():
+        for key, link in zip(reversed(keys), tensor._chain, strict=True):
+            if key is None or key not in made:
+                shadow = ops.replay(shadow, (link,))
+            else:
+                shadow = made[key]
+            if key is not None:
+                made[key] = shadow
+    return shadow

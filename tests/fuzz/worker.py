@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,6 +15,8 @@ from tests.fuzz.together import run_together
 
 Found: TypeAlias = tuple[str, str, str]  # a verdict; the cause of a difference, and its report
 
+PATIENCE = 90.0  # seconds for a program, and as many for ten more
+
 _processes = multiprocessing.get_context("fork")
 
 
@@ -23,16 +26,20 @@ def fuzz_chunk(backend: str, every: int, seeds: range) -> list[Found]:
     worker = _processes.Process(target=_work, args=(there, backend, every, seeds))
     worker.start()
     there.close()
-    try:
-        found: list[Found] = here.recv()
-    except EOFError:
-        found = []
+    found: list[Found] = []
+    what = "hangs"
+    if here.poll(PATIENCE * (1 + len(seeds) / 10)):
+        with suppress(EOFError):
+            found = here.recv()
+        worker.join()
+        what = f"crash: exit code {worker.exitcode}"
+    worker.kill()
     worker.join()
     if found:
         return found
-    if len(seeds) > 1:  # it died: find out of what
+    if len(seeds) > 1:  # find out of what
         return [x for s in seeds for x in fuzz_chunk(backend, every, range(s, s + 1))]
-    difference = Difference(f"crash: exit code {worker.exitcode}")
+    difference = Difference(what)
     return [("differ", difference.cause, report(generate(seeds[0], backend), difference))]
 
 

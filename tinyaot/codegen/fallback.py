@@ -160,6 +160,13 @@ def diagonal_scatter(op: Op, dialect: Dialect) -> Lines:
     )
 
 
+def _put(op: Op) -> str:
+    """The assignment of a scatter; a sum of bools is whether one is true."""
+    if op.attrs["mode"] != "add":
+        return "="
+    return "|=" if op.dtype.kind == "bool" else "+="
+
+
 def scatter(op: Op, dialect: Dialect) -> Lines:
     """base with src written (or added) at computed places, in order."""
     base, src, *indices = op.ins
@@ -176,8 +183,7 @@ def scatter(op: Op, dialect: Dialect) -> Lines:
             at = f"x{k + 2}[{flat(names, steps)}]"
             place = f"checked_index({at}, {base.shape[axis]}, report + {k})"
             terms.append(f"{place} * {strides[axis]}L")
-        sign = "+=" if op.attrs["mode"] == "add" else "="
-        return f"y[{' + '.join(terms)}] {sign} x1[{flat(j, own)}];"
+        return f"y[{' + '.join(terms)}] {_put(op)} x1[{flat(j, own)}];"
 
     return copy_all(op, dialect) + box(src.shape, one)
 
@@ -191,8 +197,7 @@ def put_along(op: Op, dialect: Dialect) -> Lines:
         at = f"x2[{flat(j, dense_strides(index.shape))}]"
         terms = [f"{n} * {s}L" for d, (n, s) in enumerate(zip(j, strides)) if d != axis]
         terms.append(f"checked_index({at}, {base.shape[axis]}, report) * {strides[axis]}L")
-        sign = "+=" if op.attrs["mode"] == "add" else "="
-        return f"y[{' + '.join(terms)}] {sign} x1[{flat(j, own)}];"
+        return f"y[{' + '.join(terms)}] {_put(op)} x1[{flat(j, own)}];"
 
     return copy_all(op, dialect) + box(src.shape, one)
 

@@ -213,6 +213,8 @@ class _Converter:
         return self.fallback(node, ins)
 
     def has_scatter_form(self, node: Node, ins: Sequence[Op]) -> bool:
+        if node.result.type.dtype.kind == "bool":
+            return False  # no sum
         if node.op == "scatter":
             return True
         axis = node.attrs["axis"]
