@@ -313,3 +313,16 @@ def test_a_sum_of_bools_is_whether_one_is_true():
     i = ta.zeros(3, dtype=ta.int64)
     for got, want in zip(ta.compile(f, backend="c")(x, y, i), f(x, y, i)):
         np.testing.assert_array_equal(got.numpy().view(np.uint8), want.numpy().view(np.uint8))
+
+
+@needs_compiler
+def test_what_is_written_whole_is_not_a_slot_of_a_concatenation():
+    def f(x):  # a slice with steps is scattered into a copy, and padded
+        return ta.cumprod(ta.chunk(x, 2, 1)[0][:, ::-2] * 2, 1)
+
+    gradients = []
+    for g in (f, ta.compile(f, backend="c")):
+        x = ta.tensor(np.arange(6.0, dtype=np.float32).reshape(2, 3), requires_grad=True)
+        g(x * 1).sum().backward()
+        gradients.append(x.grad.numpy())
+    np.testing.assert_array_equal(*gradients)

@@ -96,8 +96,9 @@ class _Converter:
         parts = [p for p in parts if p.shape[axis]]
         if len(parts) == 1:
             return parts[0]
+        whole = ("concat", "fallback")  # written in C order, which a slot may not have
         own = [
-            p if self.is_own(p) and p.form != "concat" else self.copy(p, IN_A_SLOT, node)
+            p if self.is_own(p) and p.form not in whole else self.copy(p, IN_A_SLOT, node)
             for p in parts
         ]
         return self.make("concat", "concat", own, type_, {"axis": axis}, node, value)
