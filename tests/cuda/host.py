@@ -36,7 +36,7 @@ class Host:
             text.write_text(f'#include "{shim}"\n{edit(module.source)}\n{exports}\n')
             assert COMPILER is not None
             subprocess.run([COMPILER, *FLAGS, text, "-o", library], check=True)
-            self.library = ctypes.CDLL(str(library))
+            self.loaded = ctypes.CDLL(str(library))
 
     def run(self, inputs: Sequence[np.ndarray], order: int = FORWARD) -> list[np.ndarray]:
         """The outputs, computed in fresh memory full of NaN; mutated inputs are written, and
@@ -76,7 +76,7 @@ class Host:
         values.append(self.errors.ctypes.data + 8 * step.slot)
         holders = [ctypes.c_void_p(v) for v in values]
         pointers = (ctypes.c_void_p * len(holders))(*map(ctypes.addressof, holders))
-        function = getattr(self.library, f"run_{step.kernel}")
+        function = getattr(self.loaded, f"run_{step.kernel}")
         function.restype = ctypes.c_char_p
         error = function(step.blocks, step.threads, order, pointers)
         assert error is None, f"{step.kernel}: {error.decode()}"

@@ -33,10 +33,10 @@ class Part:
     """The functions of one source in a library of several."""
 
     def __init__(self, library: ctypes.CDLL, suffix: str) -> None:
-        self.library, self.suffix = library, suffix
+        self.loaded, self.suffix = library, suffix
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.library, name + self.suffix)
+        return getattr(self.loaded, name + self.suffix)
 
 
 def compile_together(sources: Sequence[str]) -> dict[str, Any]:
