@@ -266,7 +266,8 @@ def sum_of_pieces(node: Node, graph: Graph) -> Rewritten:
     """Pieces scattered into zeros and added up, which fill an axis without overlap, are a concat:
     each element is one piece's, plus 0.0 (which turns -0.0 into 0.0)."""
     a, b = (_pieces(v, graph) for v in node.inputs)
-    if a is None or b is None or a.axis != b.axis:
+    same = node.inputs[0].type == node.inputs[1].type  # neither is broadcast
+    if a is None or b is None or a.axis != b.axis or not same:
         return None
     axis, parts = a.axis, tuple(sorted((*a.parts, *b.parts), key=lambda part: part[0]))
     starts, stops = [start for start, _, _ in parts], [stop for _, stop, _ in parts]
@@ -295,6 +296,8 @@ def _pieces(value: Value, graph: Graph) -> Pieces | None:
 @rule("pieces", "add")
 def sum_of_complements(node: Node, graph: Graph) -> Rewritten:
     """One place of x cleared, and that place alone filled by v: x with v in place, plus 0.0."""
+    if node.inputs[0].type != node.inputs[1].type:
+        return None  # one is broadcast: its place is another
     for cleared, filled in (node.inputs, node.inputs[::-1]):
         a, b = graph.producer(cleared), graph.producer(filled)
         if a is None or b is None or a.op != b.op or not a.op.endswith("_scatter"):
