@@ -34,6 +34,7 @@ from tinyaot.shapes import (
     int64,
     uint8,
 )
+from tinyaot.text import parse
 from tinyaot.verify import verify
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.5, -3.25, 1e-7, -1e30, np.inf, -np.inf, np.nan, 0.1, 7e4)
