@@ -686,16 +686,16 @@ def test_random_programs_keep_their_bits(seed: int) -> None:
             assert same_bits(x, y)
 
 
-@pytest.mark.parametrize("base", ["[1,1]", "[1,3]"])
+@pytest.mark.parametrize("base", ["[2,1]", "[2,3]"])
 def test_pieces_of_other_shapes_are_no_complements(base: str) -> None:
     """A sum broadcasts: the place that one operand clears is not the other's."""
     program = parse(
         f"""
         program f @ autodiff
-          input %0: f32[1,1] argument "x"
+          input %0: f32[2,1] argument "x"
           input %1: f32[1,1] argument "y"
           %2: f32[1,1] = full() {{value=0.0, shape=[1,1], dtype=f32}} forward
-          %3: f32[1,1] = slice_scatter(%0, %2) {{starts=[0,0], stops=[1,1], steps=[1,1]}} forward
+          %3: f32[2,1] = slice_scatter(%0, %2) {{starts=[0,0], stops=[1,1], steps=[1,1]}} forward
           %4: f32{base} = full() {{value=0.0, shape={base}, dtype=f32}} forward
           %5: f32{base} = slice_scatter(%4, %1) {{starts=[0,0], stops=[1,1], steps=[1,1]}} forward
           %6: f32{base} = add(%3, %5) forward
@@ -704,6 +704,6 @@ def test_pieces_of_other_shapes_are_no_complements(base: str) -> None:
     )
     after = simplify(program, rules=["pieces", "fold"])
     verify(after)
-    given = [np.full((1, 1), v, np.float32) for v in (2.0, 3.0)]
+    given = [np.full(s, v, np.float32) for s, v in (((2, 1), 2.0), ((1, 1), 3.0))]
     for a, b in zip(interpret(program, *given), interpret(after, *given), strict=True):
         np.testing.assert_array_equal(a, b)
