@@ -444,7 +444,7 @@ def test_command_line_misuse(
 
 def write_files(folder: Path) -> None:
     (folder / "empty.json").write_text("")
-    (folder / "half.json").write_text('{"format": 2, "name": "x"}')
+    (folder / "half.json").write_text('{"format": 3, "name": "x"}')
     (folder / "hello.ir").write_text("hello\n")
     (folder / "two.ir").write_text(TEXT + TEXT.replace("program p", "program q"))
     text = "import tinyaot as ta\ndef wrong():\n    return ta.ones(2) + ta.ones(3)\n"
