@@ -13,6 +13,7 @@ from tests.numeric import near, numbers, tensor
 from tinyaot import nn
 from tinyaot.errors import (
     ArgumentError,
+    DTypeError,
     GradError,
     ShapeError,
 )
@@ -253,3 +254,11 @@ def test_compiled_steps_train_the_same(model: type) -> None:
     near(losses[0], losses[1], rtol=1e-6)
     for name, value in states[0].items():
         near(states[1][name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [ta.tensor([True, False]), ta.tensor([[True, False]])])
+def test_linear_of_bools_raises_in_both_modes(weight: ta.Tensor) -> None:
+    x = ta.tensor([True, True])
+    for call in (F.linear, ta.compile(F.linear, backend="numpy")):
+        with pytest.raises(DTypeError, match="not defined for bool"):
+            call(x, weight)

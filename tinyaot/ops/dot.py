@@ -32,6 +32,8 @@ from tinyaot.shapes import (
     reshape_geometry,
 )
 
+NO_BOOLS = "dot is not defined for bool; cast first"
+
 
 @cache
 def letters(spec: str) -> tuple[str, str, str]:
@@ -74,7 +76,7 @@ def _out_shape(spec: str, a: Shape, b: Shape) -> Shape:
 def _type_rule(a: TensorType, b: TensorType, spec: str) -> TensorType:
     dtype = same_dtype("dot", (a, b))
     if dtype.kind == "bool":
-        raise DTypeError("dot is not defined for bool; cast first")
+        raise DTypeError(NO_BOOLS)
     return TensorType(dtype, _out_shape(spec, a.shape, b.shape))
 
 
@@ -198,6 +200,8 @@ def _alone(spec: str) -> tuple[Shape, Shape, str]:
 
 
 def _array(a: np.ndarray, b: np.ndarray, spec: str) -> np.ndarray:
+    if a.dtype.kind == "b":  # NumPy would take sums for `or`
+        raise DTypeError(NO_BOOLS)
     out = np.empty(_out_shape(spec, a.shape, b.shape), a.dtype)
     _into(out, a, b, spec)
     return out
