@@ -210,6 +210,11 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("v",),
         ("a1 = a0.reshape(3, 1)", "r0 = f(a1, a1.T)", "pull(r0)"),
     ),
+    "a view of what detach_ cut off": (
+        ("v = w * 2", "u = v[1:]", "v.detach_()", "y = u * p0[1:]", "v[1] = p0[0]"),
+        ("y", "u", "u * w[1:]"),
+        CALL,
+    ),
     "zeros flow where a write cut a path": (
         ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
         ("v * 2", "p0 * 3"),

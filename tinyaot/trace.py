@@ -23,15 +23,7 @@ from tinyaot.ir import Input, InputRole, Value
 from tinyaot.location import user_location
 from tinyaot.ops.core import Primitive, mode
 from tinyaot.rule_tracer import RuleTracer
-from tinyaot.shapes import (
-    DType,
-    Geometry,
-    Shape,
-    TensorType,
-    contiguous,
-    float64,
-    int64,
-)
+from tinyaot.shapes import DType, Geometry, Shape, TensorType, contiguous, float64, int64
 from tinyaot.tape import Only, nodes_between, reachable
 from tinyaot.tensor import Chain, Edge, History, NotKept, SavedHandle, Tensor, base_of
 from tinyaot.traced import (
@@ -42,6 +34,7 @@ from tinyaot.traced import (
     Root,
     Traced,
     no_value,
+    renew,
     replay_again,
 )
 
@@ -59,6 +52,7 @@ class TraceEngine(RuleTracer):
     def __post_init__(self) -> None:
         self._shadows: dict[int, Lifted] = {}
         self._replayed: dict[Any, Tensor] = {}
+        self._detached: dict[History, Tensor] = {}  # bases after detach_
         self._hypers: dict[tuple[int, str], Tensor] = {}
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
@@ -76,6 +70,8 @@ class TraceEngine(RuleTracer):
                     "a tensor of another trace was used: it has no value here; return it from the "
                     "function that made it instead of storing it"
                 )
+            if tensor._chain and tensor._history in self._detached:
+                renew(tensor, self._detached[tensor._history])
             return tensor
         found = self._shadows.get(id(tensor))
         if found is None:
@@ -256,6 +252,7 @@ class TraceEngine(RuleTracer):
         detached = self.detach(tensor)
         super().detach_(tensor)
         tensor._data = detached._data
+        self._detached[tensor._history] = tensor
 
     def write(self, dst: Tensor, src: Tensor) -> None:
         dst, src = self.resolve(dst), self.resolve(src)

@@ -140,3 +140,12 @@ def replay_again(tensor: Tensor, shadow: Tensor, made: dict[Any, Tensor]) -> Ten
             if key is not None:
                 made[key] = shadow
     return shadow
+
+
+def renew(view: Tensor, base: Tensor) -> None:
+    """Make a view one of what its base is after `detach_`."""
+    path = base._data.path
+    if view._data.path[: len(path)] != path:
+        with enable_grad():
+            now = ops.replay(base, view._chain)
+        view._data, view._edge, view._version = now._data, now._edge, now._version
