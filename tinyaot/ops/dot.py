@@ -225,15 +225,7 @@ def as_ufunc(
         if view is None:
             return None
         arguments.append((position, view))
-    if plan.product != "swapped":
-        return np.multiply if plan.product == "multiply" else np.matmul, arguments
-    left, right, result = arguments
-    return np.matmul, [(i, _transpose(g)) for i, g in (right, left, result)]
-
-
-def _transpose(g: Geometry) -> Geometry:
-    n = len(g.shape)
-    return permute_geometry(g, (*range(n - 2), n - 1, n - 2))
+    return np.multiply if plan.product == "multiply" else np.matmul, arguments
 
 
 # ---- the row of the table -----------------------------------------------------------------------

@@ -8,6 +8,7 @@ exclusive scans (Blelloch, "Prefix sums and their applications", 1990).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,12 +16,10 @@ import numpy as np
 
 from tinyaot.errors import DTypeError, ShapeError
 from tinyaot.ops.core import Attrs, Primitive, Rule, declare, elements_in, is_half
-from tinyaot.ops.elementwise import add, cast, div, eq, mul
+from tinyaot.ops.elementwise import ANY, NUMBER, add, cast, div, eq, mul
 from tinyaot.ops.leaf import full
 from tinyaot.ops.views import concat, flip, inverse, permute, reshape, slice_axis
 from tinyaot.shapes import Shape, TensorType, int64
-
-FLOAT, NUMBER, ANY = ("float",), ("int", "float"), ("bool", "int", "float")
 
 # ---- broadcast, the transpose of sum ------------------------------------------------------------
 
@@ -129,17 +128,10 @@ def _prod_rule(g: Any, y: Any, x: Any, axes: Shape) -> Any:
     rows = tuple(x.shape[a] for a in rest)
     along = permute(x, perm=perm)
     columns = tuple(along.shape[len(rest) :])
-    flat = reshape(along, shape=(*rows, _product(columns)))
+    flat = reshape(along, shape=(*rows, math.prod(columns)))
     axis = len(rest)
     others = mul(_before(flat, axis), flip(_before(flip(flat, axis), axis), axis))
     return mul(g, permute(reshape(others, shape=(*rows, *columns)), perm=inverse(perm)))
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for n in sizes:
-        result *= n
-    return result
 
 
 def _before(x: Any, axis: int) -> Any:
