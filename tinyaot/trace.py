@@ -27,7 +27,6 @@ from tinyaot.shapes import DType, Geometry, Shape, TensorType, contiguous, float
 from tinyaot.tape import Only, nodes_between, reachable
 from tinyaot.tensor import Chain, Edge, History, NotKept, SavedHandle, Tensor, base_of
 from tinyaot.traced import (
-    VIEW_GEOMETRY,
     Lifted,
     NeedBases,
     OuterNode,
@@ -200,7 +199,8 @@ class TraceEngine(RuleTracer):
         self, primitive: Primitive, base: Tensor, attrs: dict[str, Any], out_type: TensorType
     ) -> Tensor:
         data: Traced = base._data
-        geometry = VIEW_GEOMETRY[primitive.name](data.geometry, **attrs)
+        assert primitive.geometry is not None  # of every view
+        geometry = primitive.geometry(data.geometry, **attrs)
         if geometry is None:  # strides forbid this reshape: a copy first, then a view of that
             base = self.bind(ops.copy, (base,), {})
             return self._bind_view(primitive, base, attrs, out_type)

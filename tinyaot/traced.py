@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,7 @@ from tinyaot.errors import TraceError
 from tinyaot.ir import InputRole, Value
 from tinyaot.ops.core import mode
 from tinyaot.recorder import Recorder
-from tinyaot.shapes import (
-    Geometry,
-    Shape,
-    broadcast_geometry,
-    diagonal_geometry,
-    permute_geometry,
-    reshape_geometry,
-    slice_geometry,
-)
+from tinyaot.shapes import Geometry, Shape
 from tinyaot.tape import TapeNode, edge_key, enable_grad
 from tinyaot.tensor import Chain, History, Tensor
 
@@ -93,16 +84,6 @@ class OuterNode(TapeNode):
 
     __slots__ = ()
     name = "outside"
-
-
-VIEW_GEOMETRY: dict[str, Callable[..., Geometry | None]] = {
-    "slice": lambda g, starts, stops, steps: slice_geometry(g, starts, stops, steps),
-    "permute": lambda g, perm: permute_geometry(g, perm),
-    "broadcast": lambda g, shape: broadcast_geometry(g, shape),
-    "reshape": lambda g, shape: reshape_geometry(g, shape),
-    "diagonal": lambda g, offset, axis1, axis2: diagonal_geometry(g, offset, axis1, axis2),
-    "detach": lambda g: g,
-}
 
 
 _NUMBER = "keep it a tensor; a 0-d tensor works wherever a number does"

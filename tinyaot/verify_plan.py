@@ -15,33 +15,8 @@ from itertools import pairwise
 
 from tinyaot.ir import Node, Place, Program
 from tinyaot.ops.core import TABLE
-from tinyaot.shapes import (
-    Geometry,
-    broadcast_geometry,
-    contiguous,
-    diagonal_geometry,
-    permute_geometry,
-    reshape_geometry,
-    slice_geometry,
-)
+from tinyaot.shapes import Geometry, contiguous
 from tinyaot.text import print_node
-
-
-def _through(node: Node, g: Geometry) -> Geometry | None:
-    """How a view node's result lies in its operand's bytes; None: only a copy can have it."""
-    a = node.attrs
-    match node.op:
-        case "reshape":
-            return reshape_geometry(g, a["shape"])
-        case "permute":
-            return permute_geometry(g, a["perm"])
-        case "broadcast":
-            return broadcast_geometry(g, a["shape"])
-        case "slice":
-            return slice_geometry(g, a["starts"], a["stops"], a["steps"])
-        case "diagonal":
-            return diagonal_geometry(g, a["offset"], a["axis1"], a["axis2"])
-    return None
 
 
 @dataclass
@@ -65,8 +40,9 @@ def _facts(program: Program) -> _Facts:
         for v in node.inputs:
             f.reads[f.version[v.id]].append(position)
         seen = None
-        if TABLE[node.op].may_alias:
-            seen = _through(node, f.geometry[node.inputs[0].id])
+        through = TABLE[node.op].geometry
+        if through is not None:
+            seen = through(f.geometry[node.inputs[0].id], **node.attrs)
         for r in node.results:
             f.made[r.id] = position
             f.version[r.id] = r.id if seen is None else f.version[node.inputs[0].id]

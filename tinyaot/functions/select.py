@@ -23,7 +23,7 @@ from tinyaot.functions.operands import (
     numpy_names,
 )
 from tinyaot.functions.reduce import ValuesIndices
-from tinyaot.functions.views import part, reshaped
+from tinyaot.functions.views import reshaped
 from tinyaot.shapes import Shape, as_int, broadcast_shapes, int64, normalize_axis
 from tinyaot.tensor import Tensor
 
@@ -105,7 +105,7 @@ def _scattered(op: str, x: Any, dim: int, index: Any, src: Any, mode: str) -> Te
                 f"{index.shape}, and be at least as large"
             )
         for a, n in enumerate(index.shape):
-            src = part(src, a, 0, n) if src.shape[a] != n else src
+            src = ops.slice_axis(src, a, 0, n) if src.shape[a] != n else src
     if x.ndim == 0:
         row = [ops.reshape(t, shape=(1,)) for t in (x, src, index)]
         return ops.reshape(ops.put_along(*row, axis=0, mode=mode), shape=())
@@ -230,7 +230,7 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tru
             f"topk: cannot take {k} of the {x.shape[axis]} elements along dim {dim} of {x.shape}"
         )
     order = ops.argsort(x, axis=axis, descending=bool(largest))
-    indices = ops.copy(part(order, axis, 0, k))
+    indices = ops.copy(ops.slice_axis(order, axis, 0, k))
     return ValuesIndices(ops.take_along(x, indices, axis=axis), indices)
 
 

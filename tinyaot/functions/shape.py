@@ -15,7 +15,7 @@ from tinyaot.functions.operands import (
     numpy_names,
     promoted,
 )
-from tinyaot.functions.views import part, real_axis, reshaped, several, unsqueeze
+from tinyaot.functions.views import real_axis, reshaped, several, unsqueeze
 from tinyaot.shapes import as_int, int64, normalize_axes, normalize_axis
 from tinyaot.tensor import Tensor
 
@@ -143,8 +143,8 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
         size = x.shape[axis]
         cut = -as_int("roll", amount, "shift") % size if size else 0
         if cut:
-            tail, head = part(rolled, axis, cut, size), part(rolled, axis, 0, cut)
-            rolled = ops.concat(tail, head, axis=axis)
+            tail = ops.slice_axis(rolled, axis, cut, size)
+            rolled = ops.concat(tail, ops.slice_axis(rolled, axis, 0, cut), axis=axis)
     return rolled
 
 

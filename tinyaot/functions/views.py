@@ -201,13 +201,6 @@ def expanded(op: str, x: Tensor, shape: tuple[Any, ...]) -> Tensor:
 # ---- parts --------------------------------------------------------------------------------------
 
 
-def part(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
-    """A view of some of the elements along an axis, normalised as `slice.indices` gives it."""
-    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    starts[axis], stops[axis], steps[axis] = start, stop, step
-    return ops.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
-
-
 @numpy_names
 def split(x: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`: of `split_size` elements each (the last may be
@@ -229,7 +222,7 @@ def split(x: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
         sizes = [min(step, size - at) for at in range(0, size, step)] or [0]
     parts, at = [], 0
     for n in sizes:
-        parts.append(part(x, axis, at, at + n))
+        parts.append(ops.slice_axis(x, axis, at, at + n))
         at += n
     return tuple(parts)
 
@@ -250,7 +243,8 @@ def unbind(x: Any, dim: int = 0) -> tuple[Tensor, ...]:
     x = as_tensor("unbind", x)
     axis = real_axis("unbind", x, dim)
     shape = x.shape[:axis] + x.shape[axis + 1 :]
-    return tuple(ops.reshape(part(x, axis, i, i + 1), shape=shape) for i in range(x.shape[axis]))
+    rows = (ops.slice_axis(x, axis, i, i + 1) for i in range(x.shape[axis]))
+    return tuple(ops.reshape(row, shape=shape) for row in rows)
 
 
 def real_axis(op: str, x: Tensor, dim: Any) -> int:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from tinyaot.errors import DTypeError, GradError
-from tinyaot.shapes import DType, Shape, TensorType
+from tinyaot.shapes import DType, Geometry, Shape, TensorType
 
 Kind = Literal[
     "leaf",  # full, iota: no operands
@@ -57,7 +57,7 @@ class Primitive:
     """One row of the table.
 
     array:   its meaning, `(*arrays, **attrs) -> array`, never writing to an operand; a view
-             returns a NumPy view where `reshape_geometry` says there is one.
+             returns a NumPy view where `geometry` says there is one.
     into:    the same into `out`, an array in C order: `(out, *arrays, **attrs)`. It allocates
              `scratch` bytes at most, beyond a few small fixed blocks; `out` may be the buffer of an
              operand that `may_overwrite` names, and overlaps no other. None: only `write`.
@@ -70,6 +70,8 @@ class Primitive:
     flops:   operations by the usual convention (a map: one an element; a product: 2mnk).
     weight:  a map's cost in ns an element on one vector core, relative to a plain add (0.02).
     expr:    a map's scalar expression, with {0} {1} for operands, in the printers' vocabulary.
+    geometry: how a view lies in its operand's bytes, `(geometry of the operand, **attrs)`; None
+             where strides cannot express it, so that only a copy can have it.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Primitive:
     scratch: Callable[[Sequence[TensorType], TensorType, Attrs], int] = lambda ins, out, attrs: 0
     destroys: tuple[int, ...] | None = None
     ufunc: np.ufunc | None = None
+    geometry: Callable[..., Geometry | None] | None = None
 
     def may_overwrite(self, operand: int) -> bool:
         """Whether `into` is right when `out` is this operand's buffer (of out's own type)."""

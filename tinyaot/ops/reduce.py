@@ -19,7 +19,7 @@ from tinyaot.ops.core import Attrs, Primitive, Rule, declare, elements_in, is_ha
 from tinyaot.ops.elementwise import ANY, NUMBER, add, cast, div, eq, mul
 from tinyaot.ops.leaf import full
 from tinyaot.ops.views import concat, flip, inverse, permute, reshape, slice_axis
-from tinyaot.shapes import Shape, TensorType, int64
+from tinyaot.shapes import Shape, TensorType, broadcast_geometry, int64
 
 # ---- broadcast, the transpose of sum ------------------------------------------------------------
 
@@ -47,6 +47,7 @@ broadcast: Primitive = declare(
         _broadcast_into,
         (lambda g, y, x, shape: unbroadcast(g, tuple(x.shape)),),
         doc="Axes of size 1, and new leading ones, repeated (stride 0).",
+        geometry=broadcast_geometry,
     )
 )
 

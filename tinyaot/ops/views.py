@@ -18,7 +18,17 @@ import numpy as np
 from tinyaot.errors import DTypeError, MutationError, ShapeError
 from tinyaot.ops.core import TABLE, Primitive, Rule, declare, same_buffer, same_dtype
 from tinyaot.ops.leaf import zeros_like
-from tinyaot.shapes import Shape, TensorType, diagonal_size, normalize_shape, slice_sizes
+from tinyaot.shapes import (
+    Shape,
+    TensorType,
+    diagonal_geometry,
+    diagonal_size,
+    normalize_shape,
+    permute_geometry,
+    reshape_geometry,
+    slice_geometry,
+    slice_sizes,
+)
 
 Chain = Sequence[tuple[str, Mapping[str, Any]]]  # views, first applied first: (name, attributes)
 
@@ -53,6 +63,7 @@ reshape: Primitive = declare(
         _reshape_into,
         (lambda g, y, x, shape: reshape(g, shape=tuple(x.shape)),),
         doc="The same elements in row-major order; copies where strides allow no view.",
+        geometry=reshape_geometry,
     )
 )
 
@@ -77,6 +88,7 @@ permute: Primitive = declare(
         _view_into("permute"),
         (lambda g, y, x, perm: permute(g, perm=inverse(perm)),),
         doc="Axis i of the result is axis perm[i] of the operand.",
+        geometry=permute_geometry,
     )
 )
 detach: Primitive = declare(
@@ -88,6 +100,7 @@ detach: Primitive = declare(
         _view_into("detach"),
         (None,),
         doc="The same value, through which no gradient flows.",
+        geometry=lambda g: g,
     )
 )
 
@@ -127,6 +140,7 @@ slice_: Primitive = declare(
         _view_into("slice"),
         (lambda g, y, x, **attrs: slice_scatter(zeros_like(x), g, **attrs),),
         doc="Basic slicing: one start, stop and step an axis, as slice.indices gives them.",
+        geometry=slice_geometry,
     )
 )
 
@@ -203,6 +217,7 @@ diagonal: Primitive = declare(
         _view_into("diagonal"),
         (lambda g, y, x, **attrs: diagonal_scatter(zeros_like(x), g, **attrs),),
         doc="The diagonal of two axes, as the last axis.",
+        geometry=diagonal_geometry,
     )
 )
 diagonal_scatter: Primitive = _scatter_view(
@@ -268,18 +283,16 @@ concat: Primitive = declare(
 # ---- helpers on any operand ---------------------------------------------------------------------
 
 
-def slice_axis(x: Any, axis: int, start: int, stop: int) -> Any:
-    """x[start:stop] along one axis."""
-    starts, stops = [0] * x.ndim, list(x.shape)
-    starts[axis], stops[axis] = start, stop
-    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * x.ndim)
+def slice_axis(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    """x[start:stop:step] along one axis, normalised as slice.indices gives it."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
 def flip(x: Any, axis: int) -> Any:
     """x in reverse order along one axis."""
-    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    starts[axis], stops[axis], steps[axis] = x.shape[axis] - 1, -1, -1
-    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+    return slice_axis(x, axis, x.shape[axis] - 1, -1, -1)
 
 
 def replay(x: Any, chain: Chain) -> Any:
@@ -302,15 +315,16 @@ def scatter_back(x: Any, chain: Chain, value: Any) -> Any:
             f"cannot write through a broadcast view of shape {attrs['shape']}: several of its "
             f"indices name one element. Make it real memory first (clone or contiguous)"
         )
-    if name not in ("slice", "diagonal", "reshape", "permute", "detach"):
-        raise DTypeError(f"scatter_back: {name} is not a view")
     inner = scatter_back(TABLE[name](x, **attrs), rest, value) if rest else value
-    if name == "slice":
-        return slice_scatter(x, inner, **attrs)
-    if name == "diagonal":
-        return diagonal_scatter(x, inner, **attrs)
-    if name == "reshape":
-        return reshape(inner, shape=tuple(x.shape))
-    if name == "permute":
-        return permute(inner, perm=inverse(attrs["perm"]))
-    return inner
+    match name:
+        case "slice":
+            return slice_scatter(x, inner, **attrs)
+        case "diagonal":
+            return diagonal_scatter(x, inner, **attrs)
+        case "reshape":
+            return reshape(inner, shape=tuple(x.shape))
+        case "permute":
+            return permute(inner, perm=inverse(attrs["perm"]))
+        case "detach":
+            return inner
+    raise DTypeError(f"scatter_back: {name} is not a view")

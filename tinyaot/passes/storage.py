@@ -9,31 +9,13 @@ reshape whose strides do not exist (of a permuted value, say) is a copy with a s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from tinyaot.ir import Node, Program, Value
 from tinyaot.ops.core import TABLE
-from tinyaot.shapes import (
-    Geometry,
-    broadcast_geometry,
-    contiguous,
-    diagonal_geometry,
-    permute_geometry,
-    reshape_geometry,
-    slice_geometry,
-)
-
-_VIEWS: dict[str, Callable[[Geometry, Mapping[str, Any]], Geometry | None]] = {
-    "reshape": lambda g, a: reshape_geometry(g, a["shape"]),
-    "permute": lambda g, a: permute_geometry(g, a["perm"]),
-    "broadcast": lambda g, a: broadcast_geometry(g, a["shape"]),
-    "slice": lambda g, a: slice_geometry(g, a["starts"], a["stops"], a["steps"]),
-    "diagonal": lambda g, a: diagonal_geometry(g, a["offset"], a["axis1"], a["axis2"]),
-    "detach": lambda g, a: g,
-}
+from tinyaot.shapes import Geometry, contiguous
 
 
 @dataclass(frozen=True)
@@ -78,9 +60,9 @@ def storages_of(program: Program) -> Storages:
     for node in program.nodes:
         seen = None
         primitive = TABLE.get(node.op)
-        if primitive is not None and primitive.may_alias:
+        if primitive is not None and primitive.geometry is not None:
             source = node.inputs[0].id
-            seen = _VIEWS[node.op](geometry[source], node.attrs)
+            seen = primitive.geometry(geometry[source], **node.attrs)
         if seen is None:
             for result in node.results:
                 own(result)
