@@ -7,6 +7,7 @@ than repeated: the letter then stands in one operand only.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from typing import Any
@@ -116,7 +117,7 @@ def einsum(spec: str, *operands: Any) -> Tensor:
     terms = [_diagonals(x, letters) for x, letters in zip(tensors, names)]
     sizes = _sizes(spec, terms)
     while len(terms) > 1:
-        i, j = _cheapest_pair(terms, out, sizes)
+        i, j = _cheapest_pair(terms, sizes)
         (b, letters_b), (a, letters_a) = terms.pop(j), terms.pop(i)
         later = set(out).union(*(letters for _, letters in terms))
         keep = "".join(c for c in dict.fromkeys(letters_a + letters_b) if c in later)
@@ -189,18 +190,13 @@ def _diagonals(x: Tensor, letters: str) -> tuple[Tensor, str]:
     return x, letters
 
 
-def _cheapest_pair(
-    terms: list[tuple[Tensor, str]], out: str, sizes: dict[str, int]
-) -> tuple[int, int]:
+def _cheapest_pair(terms: list[tuple[Tensor, str]], sizes: dict[str, int]) -> tuple[int, int]:
     """The two operands to multiply next: greedily, those with the fewest multiplications."""
     if len(terms) == 2:
         return 0, 1
 
     def work(i: int, j: int) -> int:
-        product = 1
-        for c in set(terms[i][1] + terms[j][1]):
-            product *= sizes[c]
-        return product
+        return math.prod(sizes[c] for c in set(terms[i][1] + terms[j][1]))
 
     pairs = [(i, j) for j in range(len(terms)) for i in range(j)]
     return min(pairs, key=lambda pair: (work(*pair), pair))

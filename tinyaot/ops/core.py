@@ -200,6 +200,17 @@ def same_buffer(a: np.ndarray, b: np.ndarray) -> bool:
     )
 
 
+def allocating(into: Callable[..., None]) -> Callable[..., np.ndarray]:
+    """The meaning of an op whose result is like its first operand: `into` a new array."""
+
+    def array(x: np.ndarray, *others: np.ndarray, **attrs: Any) -> np.ndarray:
+        out = np.empty(x.shape, x.dtype)
+        into(out, x, *others, **attrs)
+        return out
+
+    return array
+
+
 def is_half(dtype: np.dtype[Any]) -> bool:
     """float16 or bfloat16 (NumPy knows the second as a raw 'V' kind): they compute in float32."""
     return dtype.itemsize == 2 and dtype.kind not in "iu"

@@ -28,7 +28,6 @@ Scratch = Callable[[Sequence[TensorType], TensorType, Attrs], int]
 
 CHEAP, DIVIDE, TRANSCENDENTAL = 0.02, 0.1, 0.13  # ns an element, one vector core (measured)
 
-
 FLOAT, NUMBER, ANY = ("float",), ("int", "float"), ("bool", "int", "float")
 
 
@@ -299,7 +298,6 @@ maximum: Primitive = _map(
         lambda g, y, a, b: _half_of_ties(g, b, a, gt),
     ),
     "maximum({0}, {1})",
-    kinds=NUMBER,
 )
 minimum: Primitive = _map(
     "minimum",
@@ -309,7 +307,6 @@ minimum: Primitive = _map(
         lambda g, y, a, b: _half_of_ties(g, b, a, lt),
     ),
     "minimum({0}, {1})",
-    kinds=NUMBER,
 )
 
 
@@ -384,17 +381,13 @@ where: Primitive = declare(
 )
 
 
-def _cast_into(out: np.ndarray, x: np.ndarray, dtype: DType) -> None:
-    np.copyto(out, x, casting="unsafe")
-
-
 cast: Primitive = declare(
     Primitive(
         "cast",
         "map",
         lambda x, dtype: TensorType(dtype, x.shape),
         lambda x, dtype: x.astype(dtype.numpy, order="C"),
-        _cast_into,
+        lambda out, x, dtype: np.copyto(out, x, casting="unsafe"),
         (lambda g, y, x, dtype: cast(g, dtype=x.dtype) if x.dtype.is_floating else None,),
         elements,
         CHEAP,

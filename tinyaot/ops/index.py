@@ -16,7 +16,16 @@ import numpy as np
 
 from tinyaot.errors import DTypeError, IndexingError, ShapeError
 from tinyaot.ops.check import check_ranges
-from tinyaot.ops.core import Attrs, Primitive, Rule, declare, is_half, same_buffer, same_dtype
+from tinyaot.ops.core import (
+    Attrs,
+    Primitive,
+    Rule,
+    allocating,
+    declare,
+    is_half,
+    same_buffer,
+    same_dtype,
+)
 from tinyaot.ops.elementwise import eq, where
 from tinyaot.ops.leaf import full, iota, zeros_like
 from tinyaot.ops.reduce import check_axis
@@ -188,14 +197,6 @@ def _add_at(out: np.ndarray, outer: np.ndarray, inner: np.ndarray, src: np.ndarr
         np.copyto(flat, wide, casting="same_kind")
 
 
-def _scatter(
-    base: np.ndarray, src: np.ndarray, *indices: np.ndarray, axes: Shape, mode: str
-) -> np.ndarray:
-    out = np.empty(base.shape, base.dtype)
-    _scatter_into(out, base, src, *indices, axes=axes, mode=mode)
-    return out
-
-
 def _scatter_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
     if attrs["mode"] == "set":
         return sum(_cast_bytes(i) for i in ins[2:])
@@ -249,7 +250,7 @@ scatter: Primitive = declare(
         "scatter",
         "scatter",
         _scatter_type,
-        _scatter,
+        allocating(_scatter_into),
         _scatter_into,
         _scatter_rule,
         flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
@@ -343,14 +344,6 @@ def _put_along_into(
     _add_at(out, offsets.reshape(-1), np.zeros(1, np.int64), src)
 
 
-def _put_along(
-    base: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, mode: str
-) -> np.ndarray:
-    out = np.empty(base.shape, base.dtype)
-    _put_along_into(out, base, src, index, axis, mode)
-    return out
-
-
 def _put_along_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
     if attrs["mode"] == "set":
         return _cast_bytes(ins[2])
@@ -378,7 +371,7 @@ put_along: Primitive = declare(
         "put_along",
         "scatter",
         _put_along_type,
-        _put_along,
+        allocating(_put_along_into),
         _put_along_into,
         (_put_along_base, _put_along_src, None),
         flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,

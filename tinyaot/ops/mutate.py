@@ -23,26 +23,18 @@ def _same_type(op: str, old: TensorType, new: TensorType) -> TensorType:
     return old
 
 
-def _copy_into(out: np.ndarray, x: np.ndarray) -> None:
-    np.copyto(out, x)
-
-
 copy = declare(
     Primitive(
         "copy",
         "map",
         lambda x: x,
         lambda x: np.array(x, order="C"),
-        _copy_into,
+        np.copyto,
         (lambda g, y, x: g,),
         expr="{0}",
         doc="The same value in memory of its own.",
     )
 )
-
-
-def _set_value_into(out: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
-    np.copyto(out, new)
 
 
 set_value = declare(
@@ -51,7 +43,7 @@ set_value = declare(
         "map",
         lambda old, new: _same_type("set_value", old, new),
         lambda old, new: np.array(new, order="C"),
-        _set_value_into,
+        lambda out, old, new: np.copyto(out, new),
         (lambda g, y, old, new: g, None),
         expr="{1}",
         doc="The value of `new` with the derivative of `old`: a write hidden from autograd.",

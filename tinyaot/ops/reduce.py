@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot.errors import DTypeError, ShapeError
-from tinyaot.ops.core import Attrs, Primitive, Rule, declare, elements_in, is_half
+from tinyaot.ops.core import Attrs, Primitive, Rule, allocating, declare, elements_in, is_half
 from tinyaot.ops.elementwise import ANY, NUMBER, add, cast, div, eq, mul
 from tinyaot.ops.leaf import full
 from tinyaot.ops.views import concat, flip, inverse, permute, reshape, slice_axis
@@ -34,17 +34,13 @@ def _broadcast_type(x: TensorType, shape: Shape) -> TensorType:
     return x.with_shape(shape)
 
 
-def _broadcast_into(out: np.ndarray, x: np.ndarray, shape: Shape) -> None:
-    np.copyto(out, x)
-
-
 broadcast: Primitive = declare(
     Primitive(
         "broadcast",
         "view",
         _broadcast_type,
         lambda x, shape: np.broadcast_to(x, shape),
-        _broadcast_into,
+        lambda out, x, shape: np.copyto(out, x),
         (lambda g, y, x, shape: unbroadcast(g, tuple(x.shape)),),
         doc="Axes of size 1, and new leading ones, repeated (stride 0).",
         geometry=broadcast_geometry,
@@ -218,11 +214,6 @@ def _scan(name: str, ufunc: np.ufunc, rule: Rule, doc: str) -> Primitive:
         else:
             ufunc.accumulate(x, axis=axis, dtype=x.dtype, out=out)
 
-    def array(x: np.ndarray, axis: int) -> np.ndarray:
-        out = np.empty(x.shape, x.dtype)
-        into(out, x, axis)
-        return out
-
     def scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
         return 8 * out.size if is_half(out.dtype.numpy) else 0
 
@@ -231,7 +222,7 @@ def _scan(name: str, ufunc: np.ufunc, rule: Rule, doc: str) -> Primitive:
             name,
             "scan",
             type_rule,
-            array,
+            allocating(into),
             into,
             (rule,),
             elements_in,

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from tinyaot.errors import DTypeError, MutationError, ShapeError
-from tinyaot.ops.core import TABLE, Primitive, Rule, declare, same_buffer, same_dtype
+from tinyaot.ops.core import (
+    TABLE,
+    Primitive,
+    Rule,
+    allocating,
+    declare,
+    same_buffer,
+    same_dtype,
+)
 from tinyaot.ops.leaf import zeros_like
 from tinyaot.shapes import (
     Shape,
@@ -170,11 +178,6 @@ def _scatter_view(name: str, view: Primitive, doc: str) -> Primitive:
             )
         return base
 
-    def array(base: np.ndarray, src: np.ndarray, **attrs: Any) -> np.ndarray:
-        out = np.empty(base.shape, base.dtype)
-        into(out, base, src, **attrs)
-        return out
-
     def to_base(g: Any, y: Any, base: Any, src: Any, **attrs: Any) -> Any:
         return scatter(g, zeros_like(src), **attrs)
 
@@ -182,7 +185,7 @@ def _scatter_view(name: str, view: Primitive, doc: str) -> Primitive:
         return view(g, **attrs)
 
     scatter = declare(
-        Primitive(name, "scatter", type_rule, array, into, (to_base, to_src), doc=doc)
+        Primitive(name, "scatter", type_rule, allocating(into), into, (to_base, to_src), doc=doc)
     )
     return scatter
 
