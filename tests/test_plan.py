@@ -59,7 +59,7 @@ def simulate(program: Program) -> None:
         owner[i.value.id] = i.value.id
         cells(i.value.id)[:] = i.value.id
     for at, node in enumerate(program.nodes):
-        if at and node.phase == "backward" != program.nodes[at - 1].phase and _is_joint(program):
+        if at and node.phase == "backward" != program.nodes[at - 1].phase and program.is_joint:
             memory["arena", 0][:] = -1  # another call
         result = node.results[0]
         is_view = TABLE[node.op].kind == "view" and (
@@ -76,10 +76,6 @@ def simulate(program: Program) -> None:
         check(o.value, o)
         if o.role == "mutated":
             assert places[o.value.id].space == "input" and places[o.value.id].root == o.of
-
-
-def _is_joint(program: Program) -> bool:
-    return any(i.role == "cotangent" for i in program.inputs)
 
 
 def lowered(program: Program, strategy: str = "min_cut") -> Program:

@@ -25,7 +25,7 @@ from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Lifted, NeedBases, NeedDepth, Root, Traced
-from tinyaot.tree import leaves, map_tensors
+from tinyaot.tree import Place, leaves, map_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Capture:
     twins: list[tuple[Slot, int]]  # the other places that hold the tensor of an input
     arguments: list[Argument]  # the tensor arguments, in call order
     results: list[Result]
-    tree: Any  # the returned containers, with positions in `results` wrapped in Ref
+    tree: Any  # the returned containers, with a Place in `results` for each tensor
     rebinds: list[tuple[Slot, int]]  # attributes to set to a result
     grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
     none_grads: list[int]  # inputs whose `.grad` was read, and has to be None again
@@ -66,13 +66,6 @@ class Capture:
     def joint(self) -> bool:
         """Whether there is a backward half: something to give gradients of, and for."""
         return not self.whole_step and any(x.requires_grad for x in self.inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A place in the returned containers: which of the results stands here."""
-
-    index: int
 
 
 def capture(
@@ -257,7 +250,7 @@ def _finish(
         position = next(i for i, x in enumerate(engine.lifted) if x.source is base)
         arguments.append(Argument(position, () if base is t else t._chain))
     results = Results(engine, [engine.resolve(t) for t in tensors])
-    tree = map_tensors(out, lambda t: Ref(results.add(t)))
+    tree = map_tensors(out, lambda t: Place(results.add(t)))
     rebinds = [(slot, results.add(t)) for slot, t in escaped]
     grads: list[tuple[int, int | None]] = []
     for lifted, value in engine.grads.values():

@@ -14,7 +14,7 @@ same regions; what autodiff writes is in those of the `grad` that asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -195,6 +195,11 @@ class Program:
         """Whether its nodes are regions."""
         return any(n.body is not None for n in self.nodes)
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether it is the two halves of an ahead-of-time compiled function."""
+        return any(i.role == "cotangent" for i in self.inputs)
+
     @cached_property
     def values(self) -> dict[int, Value]:
         """Every value, by id, inputs first."""
@@ -239,11 +244,3 @@ def substitute(node: Node, new: Mapping[int, Value]) -> Node:
     if not any(v.id in new for v in node.inputs):
         return node
     return replace(node, inputs=tuple(new.get(v.id, v) for v in node.inputs))
-
-
-def fresh_ids(program: Program) -> Iterator[int]:
-    """Ids from the program's `next_id` on."""
-    id_ = program.next_id
-    while True:
-        yield id_
-        id_ += 1

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from tinyaot import random
-from tinyaot.capture import Capture, Ref
+from tinyaot.capture import Capture
 from tinyaot.errors import TraceError
 from tinyaot.guards import MISS, TensorGuard
 from tinyaot.halves import Backward, CompiledNode, Executable
@@ -26,7 +26,7 @@ from tinyaot.results import Result, replay
 from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import nodes_between
 from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
-from tinyaot.tree import leaves, structure
+from tinyaot.tree import fill, leaves, structure
 
 Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tensor arguments
 
@@ -293,7 +293,7 @@ class Specialization:
                 tensor._grad = results[kept]
         for index, kept in captured.inner_grads:
             results[index]._grad = results[kept]
-        return _fill(captured.tree, results)
+        return fill(captured.tree, results)
 
     def _make(
         self,
@@ -347,16 +347,3 @@ def _save_shared(array: np.ndarray, outputs: list[Tensor]) -> Any:
         if np.may_share_memory(array, output._data):
             return _save(output, array)
     return array
-
-
-def _fill(tree: Any, results: dict[int, Tensor]) -> Any:
-    """The returned containers, with tensors in them."""
-    if isinstance(tree, Ref):
-        return results[tree.index]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_fill(x, results) for x in tree))
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_fill(x, results) for x in tree)
-    if isinstance(tree, dict):
-        return type(tree)((k, _fill(x, results)) for k, x in tree.items())
-    return tree

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from tinyaot import random
-from tinyaot.capture import Ref
 from tinyaot.guards import Text, owner_of
 from tinyaot.ops.core import mode
 from tinyaot.results import Result
 from tinyaot.specialization import Bound, Specialization
 from tinyaot.state import Slot
 from tinyaot.tensor import NOT_KEPT, Tensor
+from tinyaot.tree import Place
 
 TRIES = 8  # how often a specialisation gets a new steady call
 
@@ -177,7 +177,7 @@ def _is_plain(result: Result, found: Specialization) -> bool:
 
 def _tree(tree: Any, made: dict[int, str], text: Text) -> str | None:
     """An expression for the returned containers; None for one of another class."""
-    if isinstance(tree, Ref):
+    if isinstance(tree, Place):
         return made[tree.index]
     if type(tree) in (tuple, list, dict):
         values = tree.values() if type(tree) is dict else tree

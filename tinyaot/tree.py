@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,22 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def map_tensors(tree: Any, fn: Callable[[Tensor], Any]) -> Any:
-    """The same containers with `fn` of every tensor in them."""
-    if isinstance(tree, Tensor):
+def map_leaves(tree: Any, kind: type, fn: Callable[[Any], Any]) -> Any:
+    """The same containers with `fn` of every leaf of a class; other leaves as they are."""
+    if isinstance(tree, kind):
         return fn(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(map_tensors(x, fn) for x in tree))
+        return type(tree)(*(map_leaves(x, kind, fn) for x in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map_tensors(x, fn) for x in tree)
+        return type(tree)(map_leaves(x, kind, fn) for x in tree)
     if isinstance(tree, dict):
-        return type(tree)((k, map_tensors(x, fn)) for k, x in tree.items())
+        return type(tree)((k, map_leaves(x, kind, fn)) for k, x in tree.items())
     return tree
+
+
+def map_tensors(tree: Any, fn: Callable[[Tensor], Any]) -> Any:
+    """The same containers with `fn` of every tensor in them."""
+    return map_leaves(tree, Tensor, fn)
 
 
 def structure(tree: Any) -> Any:
@@ -60,14 +65,6 @@ def flatten(tree: Any) -> tuple[list[Tensor], Any]:
     return tensors, map_tensors(tree, take)
 
 
-def fill(tree: Any, values: Sequence[Any]) -> Any:
+def fill(tree: Any, values: Sequence[Any] | Mapping[int, Any]) -> Any:
     """The tree with values in their places: the inverse of `flatten`."""
-    if isinstance(tree, Place):
-        return values[tree.index]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(fill(x, values) for x in tree))
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(fill(x, values) for x in tree)
-    if isinstance(tree, dict):
-        return type(tree)((k, fill(x, values)) for k, x in tree.items())
-    return tree
+    return map_leaves(tree, Place, lambda place: values[place.index])

@@ -98,11 +98,6 @@ def show(node: Node) -> str:
     return (f"{results} = {call}" if results else call) + where
 
 
-def is_joint(program: Program) -> bool:
-    """Whether the program is the two halves of an ahead-of-time compiled function."""
-    return any(i.role == "cotangent" for i in program.inputs)
-
-
 # ---- values -------------------------------------------------------------------------------------
 
 
@@ -269,7 +264,7 @@ def _types(types: Iterable[TensorType]) -> str:
 def roles_are_legal(program: Program) -> Iterator[str]:
     """Roles are those of ir.py; cotangents and gradients exist from autodiff on, saved values from
     partition on, and only in a program that has cotangents."""
-    stage, joint = STAGES.index(program.stage), is_joint(program)
+    stage, joint = STAGES.index(program.stage), program.is_joint
     for i in program.inputs:
         if i.role not in get_args(InputRole):
             yield f"input {i.value} has the role {i.role!r}"
@@ -351,7 +346,7 @@ def markers_are_gone(program: Program) -> Iterator[str]:
 def nodes_have_a_phase(program: Program) -> Iterator[str]:
     """After autodiff every node is of the forward, the backward or the update; the joint program of
     an ahead-of-time function has no update."""
-    joint = is_joint(program)
+    joint = program.is_joint
     for n in program.nodes:
         if n.phase is None or (n.phase == "update" and joint):
             yield f"{show(n)} has the phase {n.phase}"
@@ -372,7 +367,7 @@ def phases_run_forward(program: Program) -> Iterator[str]:
     a region of a step may hold nodes of all three."""
     phase = _phases(program)
     for n in program.nodes:
-        if n.body is not None and not is_joint(program):
+        if n.body is not None and not program.is_joint:
             continue
         for v in n.inputs:
             if phase[v.id] > PHASES.index(n.phase or "forward"):
@@ -382,7 +377,7 @@ def phases_run_forward(program: Program) -> Iterator[str]:
 @law(since="autodiff")
 def the_forward_gives_its_outputs(program: Program) -> Iterator[str]:
     """In a joint program the user's, mutated and saved outputs are values of the forward."""
-    if not is_joint(program):
+    if not program.is_joint:
         return
     phase = _phases(program)
     for o in program.outputs_of("user", "mutated", "saved"):
@@ -394,7 +389,7 @@ def the_forward_gives_its_outputs(program: Program) -> Iterator[str]:
 def the_backward_reads_what_is_saved(program: Program) -> Iterator[str]:
     """After partitioning a joint program's backward reads inputs, saved values, cotangents and its
     own values: nothing else of the forward reaches it."""
-    if not is_joint(program):
+    if not program.is_joint:
         return
     at_hand = {i.value.id for i in program.inputs}
     at_hand |= {o.value.id for o in program.outputs_of("saved")}
@@ -425,7 +420,7 @@ def the_forward_runs_first(program: Program) -> Iterator[str]:
     """In a scheduled joint program all nodes of the forward stand before the backward's: between
     them is the caller's code."""
     backward = None
-    for n in program.nodes if is_joint(program) else ():
+    for n in program.nodes if program.is_joint else ():
         if n.phase == "backward":
             backward = n
         elif backward is not None:

@@ -49,12 +49,11 @@ def one_computation_an_id(program: Program) -> Iterator[str]:
 
 def _levels(program: Program) -> list[int]:
     """The level of every node, counted through both halves of a joint program."""
-    joint = any(i.role == "cotangent" for i in program.inputs)
     found: list[int] = []
     base = top = 0
     backward = False
     for n in program.nodes:
-        if joint and n.phase == "backward" and not backward:
+        if program.is_joint and n.phase == "backward" and not backward:
             backward, base = True, top + 1
         found.append(base + int(n.attrs.get("level", 0)))
         top = max(top, found[-1])

@@ -18,7 +18,6 @@ import numpy as np
 
 from tinyaot.backends import load_backend
 from tinyaot.ir import Program
-from tinyaot.passes.storage import is_joint
 
 SENTINELS = (0xA5, 0x5A)  # a byte that happens to be written as one is not written as the other
 SPARE = 1 << 20  # bytes of the arena beyond the plan's
@@ -67,7 +66,7 @@ def run_whole(executable: Any, given: dict[int, np.ndarray]) -> dict[int, np.nda
     """Run every entry once: input id -> array in, and the outputs by the value's id out. A
     backward half is given what its forward half saved."""
     found: dict[int, np.ndarray] = {}
-    for entry in ("forward", "backward") if is_joint(executable.program) else ("step",):
+    for entry in ("forward", "backward") if executable.program.is_joint else ("step",):
         arrays = [given[v.id] if v.id in given else found[v.id] for v in executable.inputs(entry)]
         results = executable.run(entry, arrays)
         found.update(

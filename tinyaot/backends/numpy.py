@@ -37,7 +37,7 @@ from tinyaot.memory import saved_bytes
 from tinyaot.ops.core import TABLE, is_half
 from tinyaot.ops.dot import as_ufunc
 from tinyaot.passes.plan import ALIGNMENT
-from tinyaot.passes.storage import is_joint, storages_of
+from tinyaot.passes.storage import storages_of
 from tinyaot.record import Kernel
 from tinyaot.shapes import Geometry, contiguous
 
@@ -72,7 +72,7 @@ class Executable:
         self.program, self.poison, self.clocked = program, poison, clocked
         self.arena = aligned_empty(program.plan.arena + spare)
         self._lock = threading.Lock()
-        nodes, joint = program.nodes, is_joint(program)
+        nodes, joint = program.nodes, program.is_joint
         if joint:
             split = next((i for i, n in enumerate(nodes) if n.phase == "backward"), len(nodes))
             halves = {"forward": range(split), "backward": range(split, len(nodes))}

@@ -10,8 +10,7 @@ from tinyaot.ir import Input, Program
 def split_entries(program: Program) -> dict[str, Program]:
     """The straight-line programs of the entry points, by name: "step", or "forward" and "backward".
     A backward takes the inputs that it reads, then saved values, then cotangents."""
-    joint = bool(program.outputs_of("gradient", "saved") or program.inputs_of("cotangent"))
-    if not joint:
+    if not program.is_joint:
         return {"step": program}
     first = [n for n in program.nodes if n.phase != "backward"]
     second = [n for n in program.nodes if n.phase == "backward"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tinyaot.ir import Node, Phase, Program, Value
 from tinyaot.ops.core import TABLE
-from tinyaot.passes.storage import Storages, is_joint
+from tinyaot.passes.storage import Storages
 from tinyaot.shapes import overlaps_itself
 
 
@@ -53,7 +53,7 @@ class _Editor:
 
     def __init__(self, program: Program, storages: Storages) -> None:
         self.program, self.storages = program, storages
-        self.joint = is_joint(program)
+        self.joint = program.is_joint
         self.outputs = list(program.outputs)
         self.inputs = {i.value.id for i in program.inputs}
         self.next_id = program.next_id

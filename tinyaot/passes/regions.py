@@ -15,7 +15,6 @@ from tinyaot.passes.fuse import Fusion, fusion_of, with_regions
 from tinyaot.passes.fusion.export import Exporter, region_nodes
 from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.storage import padded
-from tinyaot.passes.storage import is_joint
 from tinyaot.record import Decision
 
 
@@ -29,7 +28,7 @@ def schedule_regions(program: Program, log: list[Decision] | None = None) -> Pro
             levels = len(set(plan.level.values()))
             numbers = {"levels": levels, "regions": len(plan.regions), "threads": plan.threads}
             log.append(Decision("schedule", None, name, "levels", numbers))
-    if is_joint(program):  # an empty value of the backward is no region's
+    if program.is_joint:  # an empty value of the backward is no region's
         nodes.sort(key=lambda n: n.phase == "backward")
     return with_regions(program.replace(stage="schedule"), nodes, fusion)
 

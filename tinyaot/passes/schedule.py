@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tinyaot.ir import Node, Program
 from tinyaot.passes.plan import plan_storages
 from tinyaot.passes.regions import schedule_regions
-from tinyaot.passes.storage import Storages, is_constant, is_joint, storages_of
+from tinyaot.passes.storage import Storages, is_constant, storages_of
 from tinyaot.record import Decision
 
 
@@ -83,7 +83,7 @@ class _Dependences:
     def __init__(self, program: Program) -> None:
         self.program, self.nodes = program, program.nodes
         self.storages: Storages = storages_of(program)
-        self.joint = is_joint(program)
+        self.joint = program.is_joint
         position = {r.id: at for at, n in enumerate(self.nodes) for r in n.results}
         self.before: list[set[int]] = [
             {position[v.id] for v in n.inputs if v.id in position} for n in self.nodes

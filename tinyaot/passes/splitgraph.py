@@ -25,7 +25,7 @@ from tinyaot.cost import FREE, Cost, Rates, node_cost
 from tinyaot.ir import Program, Value, live_nodes
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.mincut import INFINITY
-from tinyaot.passes.storage import is_constant, is_joint, storages_of
+from tinyaot.passes.storage import is_constant, storages_of
 
 PICO = 1e12  # picoseconds in a second: the unit of prices in time
 
@@ -56,7 +56,7 @@ class SplitGraph:
     def __init__(self, program: Program, objective: str, rates: Rates) -> None:
         self.program = program
         self.storages = storages_of(program)
-        self.joint = is_joint(program)
+        self.joint = program.is_joint
         self.forward = {
             r.id: n for n in program.nodes if n.phase in (None, "forward") for r in n.results
         }

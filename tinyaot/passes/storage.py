@@ -82,8 +82,3 @@ def is_constant(node: Node) -> bool:
     """Whether the node is one scalar seen in some shape: it takes no memory unless it is given
     back to the caller."""
     return node.op == "full"
-
-
-def is_joint(program: Program) -> bool:
-    """Whether the program is the two halves of an ahead-of-time compiled function."""
-    return any(i.role == "cotangent" for i in program.inputs)
