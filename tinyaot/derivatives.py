@@ -14,12 +14,8 @@ from tinyaot.errors import DTypeError, GradError
 from tinyaot.ops.core import mode
 from tinyaot.shapes import brief
 from tinyaot.tape import enable_grad
-from tinyaot.tensor import Tensor, TensorEngine
+from tinyaot.tensor import Tensor, engine
 from tinyaot.tree import map_tensors
-
-
-def _engine() -> TensorEngine:
-    return cast(TensorEngine, mode.engine)
 
 
 def _tuple(op: str, x: Any, what: str) -> tuple[Tensor, ...]:
@@ -66,7 +62,7 @@ def grad(
                 f"before computing the outputs"
             )
     keep = create_graph if retain_graph is None else retain_graph
-    found = _engine().grad(ys, xs, cotangents, keep, create_graph)
+    found = engine().grad(ys, xs, cotangents, keep, create_graph)
     if not allow_unused:
         for i, g in enumerate(found):
             if g is None:
@@ -116,7 +112,7 @@ def _pull(
     wanted = [x for x in xs if x.requires_grad]
     found: list[Tensor | None] = [None] * len(wanted)
     if live and wanted:
-        found = _engine().grad(
+        found = engine().grad(
             [y for y, _ in live], wanted, [s for _, s in live], True, create_graph
         )
     filled = iter(
@@ -151,7 +147,7 @@ def jvp(
     moving = [(g, t) for g, t in pairs if g.requires_grad]
     results: list[Tensor | None] = [None] * len(ys)
     if moving:
-        results = _engine().grad(
+        results = engine().grad(
             [g for g, _ in moving], dummies, [t for _, t in moving], False, False
         )
     tangents_out = [

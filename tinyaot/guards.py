@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot import state
-from tinyaot.ops.core import mode
+from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
 from tinyaot.state import Slot
 from tinyaot.tensor import Tensor
@@ -25,7 +25,7 @@ MISS: Any = object()  # what a fast check gives for a call that it is not sure o
 
 def requires_grad(tensor: Tensor) -> bool:
     """Whether a tensor requires grad outside any trace."""
-    return mode.default.edge(tensor) is not None  # type: ignore[attr-defined,no-any-return]
+    return eager().edge(tensor) is not None
 
 
 class TensorGuard:

@@ -24,7 +24,7 @@ from tinyaot.errors import GradError, MutationError
 from tinyaot.ops.core import Primitive, mode, using
 from tinyaot.shapes import Shape
 from tinyaot.tape import no_grad, quiet
-from tinyaot.tensor import Edge, SavedHandle, Tensor
+from tinyaot.tensor import Edge, SavedHandle, Tensor, engine
 
 
 class Inside(EagerEngine):
@@ -269,7 +269,7 @@ class Checkpoint(Inside):
 
 
 def _write(dst: Tensor, src: Tensor) -> None:
-    mode.engine.write(dst, src)  # type: ignore[attr-defined]
+    engine().write(dst, src)
 
 
 def _is_view(call: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from tinyaot.errors import DTypeError, GradError, MutationError, ShapeError
 from tinyaot.ops.core import TABLE, Primitive, mode
@@ -258,6 +258,11 @@ class Recorder:
                 f"{what}: the cotangent is {cotangent.type}, it must be {output.type} as the output"
             )
         return edge
+
+
+def eager() -> Recorder:
+    """The engine outside any trace."""
+    return cast(Recorder, mode.default)
 
 
 def _link(name: str, attrs: dict[str, Any], base: Tensor, out: Tensor) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ program, and puts everything where eager would have left it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tinyaot.halves import Backward, CompiledNode, Executable
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping
 from tinyaot.record import Record
-from tinyaot.recorder import Recorder
+from tinyaot.recorder import eager
 from tinyaot.results import Result, replay
 from tinyaot.state import SCALARS, same_scalar
 from tinyaot.tape import nodes_between
@@ -34,10 +34,6 @@ Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tens
 def never(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The steady call of a specialisation that has none: a miss."""
     return MISS
-
-
-def _eager() -> Recorder:
-    return cast(Recorder, mode.default)
 
 
 class Specialization:
@@ -193,7 +189,7 @@ class Specialization:
             if not arrays[position].flags.writeable:  # a broadcast view that repeats nothing
                 arrays[position] = arrays[position].view()
                 arrays[position].flags.writeable = True
-        edges = [_eager().edge(sources[i]) for i in self.targets]  # before anything is written
+        edges = [eager().edge(sources[i]) for i in self.targets]  # before anything is written
         node = CompiledNode(self.backward, edges, self._target_types, [])
         if captured.whole_step:
             outputs = [Tensor(a) for a in self._user_arrays("step", arrays)[0]]
@@ -207,14 +203,14 @@ class Specialization:
 
     def dead_end(self, sources: list[Any], k: int) -> Edge:
         """An edge to a used up result of a call on these inputs."""
-        edges = [_eager().edge(sources[i]) for i in self.targets]
+        edges = [eager().edge(sources[i]) for i in self.targets]
         node = CompiledNode(self.backward, edges, self._target_types, [])
         return node, self.backward.cotangents + k
 
     def _check_outside(self, sources: list[Any]) -> None:
         """A gradient inside the function by one argument cannot see that another was computed from
         it outside: refuse what would leave that path out."""
-        edge = _eager().edge
+        edge = eager().edge
         for through, by in self.captured.outside:
             if nodes_between([edge(sources[through])], [edge(sources[by])])[1][0]:
                 name, other = (self.captured.inputs[i].name for i in (by, through))
@@ -259,7 +255,7 @@ class Specialization:
         written = iter(made[len(made) - sum(d for _, d in self.mutated) :])
         for position, differentiable in self.mutated:
             if differentiable:
-                _eager().rebase(sources[position], next(written))
+                eager().rebase(sources[position], next(written))
         return outputs
 
     def _finish(
@@ -280,7 +276,7 @@ class Specialization:
         for k in self.hiding:
             uses = self.backward.uses[k]
             found = [*(results[i] for i in uses.returned), *(sources[i] for i in uses.written)]
-            node.hide(k, map(_eager().edge, found))
+            node.hide(k, map(eager().edge, found))
         for slot, index in captured.rebinds:
             slot.write(results[index])
         for position, kept in captured.grads:
@@ -322,12 +318,12 @@ class Specialization:
         dead: Edge = None
         if result.dead is not None:
             dead = node, self.backward.cotangents + result.dead
-        if dead is not None and result.edge is None and _eager().edge(tensor) is None:
+        if dead is not None and result.edge is None and eager().edge(tensor) is None:
             tensor._history.edge = dead
             tensor._history.requires_grad = True
         made = replay(tensor, result.views)
         if result.edge is not None:
-            _eager()._cut(made, made)
+            eager()._cut(made, made)
             made._history.edge = (
                 given["output"][result.edge]._history.edge if dead is None else dead
             )

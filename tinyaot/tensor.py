@@ -143,7 +143,8 @@ class TensorEngine(Engine, Protocol):
     ) -> list[Tensor | None]: ...
 
 
-def _engine() -> TensorEngine:
+def engine() -> TensorEngine:
+    """The engine in force: the eager tape or the tracer."""
     return cast(TensorEngine, mode.engine)
 
 
@@ -238,7 +239,7 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
-        return _engine().edge(self) is not None
+        return engine().edge(self) is not None
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -247,13 +248,13 @@ class Tensor:
     @property
     def is_leaf(self) -> bool:
         """Whether no recorded operation made it: gradients accumulate in `.grad` of leaves."""
-        edge = _engine().edge(self)
-        return edge is None or edge is _engine().resolve(self)
+        edge = engine().edge(self)
+        return edge is None or edge is engine().resolve(self)
 
     @property
     def grad_fn(self) -> Any:
         """The tape node that made this tensor, or None."""
-        edge = _engine().edge(self)
+        edge = engine().edge(self)
         return edge[0] if isinstance(edge, tuple) else None
 
     @property
@@ -262,7 +263,7 @@ class Tensor:
 
         Raises GradError after a compiled training step that did not keep gradients.
         """
-        return _engine().get_grad(self)
+        return engine().get_grad(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -271,24 +272,24 @@ class Tensor:
                 raise GradError(f"grad must be a Tensor or None, got {type(value).__name__}")
             if value.shape != self.shape or value.dtype is not self.dtype:
                 raise GradError(f"grad must be a {self.type} like its tensor, got {value.type}")
-        _engine().set_grad(self, value)
+        engine().set_grad(self, value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for (or stop asking for) a gradient, in place. Leaves of a float dtype only."""
-        _engine().requires_grad_(self, requires_grad)
+        engine().requires_grad_(self, requires_grad)
         return self
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad`, too."""
-        _engine().retain_grad(self)
+        engine().retain_grad(self)
 
     def detach(self) -> Tensor:
         """The same bytes, cut from the tape: writes reach both, gradients only the original."""
-        return _engine().detach(self)
+        return engine().detach(self)
 
     def detach_(self) -> Tensor:
         """Cut this tensor itself from the tape."""
-        _engine().detach_(self)
+        engine().detach_(self)
         return self
 
     def backward(
@@ -303,12 +304,12 @@ class Tensor:
         Raises GradError when nothing requires grad, or the graph was freed by an earlier call.
         """
         keep = create_graph if retain_graph is None else retain_graph
-        _engine().backward(self, gradient, keep, create_graph)
+        engine().backward(self, gradient, keep, create_graph)
 
     # ---- leaving tinyaot ------------------------------------------------------------------------
 
     def _concrete(self, what: str) -> np.ndarray:
-        return _engine().concrete(self, what)
+        return engine().concrete(self, what)
 
     def numpy(self) -> np.ndarray:
         """A read-only NumPy view of the elements (no copy); tensors that require grad, too."""
@@ -375,7 +376,7 @@ class Tensor:
         parts = [np.array2string(self._data, separator=", ", prefix="tensor(", threshold=1000)]
         if self.dtype.name not in ("float32", "int64", "bool"):
             parts.append(f"dtype={self.dtype!r}")
-        edge = _engine().edge(self)
+        edge = engine().edge(self)
         if isinstance(edge, tuple):
             parts.append(f"grad_fn=<{edge[0].name}>")
         elif edge is not None:

@@ -22,9 +22,10 @@ from tinyaot.errors import DTypeError, GradError, TraceError
 from tinyaot.ir import Input, InputRole, Value
 from tinyaot.location import user_location
 from tinyaot.ops.core import Primitive, mode
+from tinyaot.recorder import eager
 from tinyaot.rule_tracer import RuleTracer
 from tinyaot.shapes import DType, Geometry, Shape, TensorType, contiguous, float64, int64
-from tinyaot.tape import Only, nodes_between, reachable
+from tinyaot.tape import Only, no_grad, nodes_between, reachable
 from tinyaot.tensor import Chain, Edge, History, NotKept, SavedHandle, Tensor, base_of
 from tinyaot.traced import (
     Lifted,
@@ -99,7 +100,7 @@ class TraceEngine(RuleTracer):
         geometry = tensor._geometry
         lifted.shadow = self._tensor(value, geometry, Root(input=lifted))
         history = lifted.shadow._history
-        edge = mode.default.edge(tensor)  # type: ignore[attr-defined]
+        edge = eager().edge(tensor)
         lifted.requires_grad = history.requires_grad = edge is not None
         if isinstance(edge, tuple) and not _views_a_leaf(tensor):
             lifted.outer = OuterNode(())
@@ -330,11 +331,8 @@ class TraceEngine(RuleTracer):
             elif create_graph:
                 self.set_grad(target, self.bind(ops.add, (have, total), {}))
             else:
-                saved, mode.grad_enabled = mode.grad_enabled, False
-                try:
+                with no_grad():
                     self.write(have, self.bind(ops.add, (have, total), {}))
-                finally:
-                    mode.grad_enabled = saved
 
     def grad(
         self,

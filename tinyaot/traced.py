@@ -10,8 +10,7 @@ import numpy as np
 from tinyaot import ops
 from tinyaot.errors import TraceError
 from tinyaot.ir import InputRole, Value
-from tinyaot.ops.core import mode
-from tinyaot.recorder import Recorder
+from tinyaot.recorder import Recorder, eager
 from tinyaot.shapes import Geometry, Shape
 from tinyaot.tape import TapeNode, edge_key, enable_grad
 from tinyaot.tensor import Chain, History, Tensor
@@ -108,7 +107,7 @@ def replay_again(tensor: Tensor, shadow: Tensor, made: dict[Any, Tensor]) -> Ten
     Views that were taken one of another outside are so inside: the tape tells which (`made` keeps
     them by edge), and a gradient by the one includes what flows through the other.
     """
-    edge, keys = mode.default.edge(tensor), []  # type: ignore[attr-defined]
+    edge, keys = eager().edge(tensor), []
     for _ in tensor._chain:
         keys.append(edge_key(edge))
         edge = edge[0].edges[0] if isinstance(edge, tuple) else None

@@ -12,9 +12,9 @@ from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functional.common import need_same_dtype, quietly, to_dtype, unsqueezed, wide
 from tinyaot.functions import select
-from tinyaot.functions.operands import as_tensor, engine, floating, mutate, need_floating
+from tinyaot.functions.operands import as_tensor, floating, mutate, need_floating
 from tinyaot.shapes import brief, normalize_axis
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import Tensor, engine
 
 # ---- the linear map -----------------------------------------------------------------------------
 

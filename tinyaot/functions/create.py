@@ -22,7 +22,6 @@ from tinyaot.functions.operands import (
     check_device,
     constant,
     dims_of,
-    engine,
     is_scalar,
     is_tracing,
 )
@@ -36,7 +35,7 @@ from tinyaot.shapes import (
     int64,
     scalar_dtype,
 )
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import Tensor, engine
 
 # ---- from data ----------------------------------------------------------------------------------
 

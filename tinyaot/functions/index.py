@@ -23,13 +23,12 @@ from tinyaot.functions.operands import (
     as_tensor,
     cast,
     constant,
-    engine,
     is_scalar,
     is_tracing,
 )
 from tinyaot.functions.views import reshaped
 from tinyaot.shapes import Shape, bool_, broadcast_shapes, dtype_of, slice_sizes
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import Tensor, engine
 
 _HOW = "index with ints, slices, None, ..., integer arrays or boolean masks"
 

@@ -16,11 +16,10 @@ from tinyaot.functions.operands import (
     as_tensor,
     cast,
     constant,
-    engine,
     is_scalar,
     mutate,
 )
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import Tensor, engine
 
 InPlace = Callable[..., Tensor]
 

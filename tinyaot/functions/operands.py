@@ -29,18 +29,13 @@ from tinyaot.shapes import (
     scalar_dtype,
 )
 from tinyaot.tape import quiet
-from tinyaot.tensor import Tensor, TensorEngine, from_numpy
+from tinyaot.tensor import Tensor, engine, from_numpy
 
 Scalar = bool | int | float
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PYTHON_NUMBERS = (bool, int, float)
 _CATEGORY = {"bool": 0, "int": 1, "float": 2}
-
-
-def engine() -> TensorEngine:
-    """The engine in force: the eager tape or the tracer."""
-    return mode.engine  # type: ignore[return-value]
 
 
 def is_tracing() -> bool:

@@ -18,12 +18,11 @@ from tinyaot.functions.operands import (
     cast,
     check_device,
     dims_of,
-    engine,
     mutate,
     need_floating,
 )
 from tinyaot.shapes import DType, Shape, as_int, dtype_of, float16, float32, float64, int64
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import Tensor, engine
 
 _WORD = 2**32  # values of a random word
 

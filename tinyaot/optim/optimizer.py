@@ -13,10 +13,10 @@ from typing import Any, ClassVar, cast
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functional.common import to_dtype, wide
-from tinyaot.functions.operands import as_tensor, engine, mutate
+from tinyaot.functions.operands import as_tensor, mutate
 from tinyaot.shapes import brief
 from tinyaot.tape import enable_grad, no_grad, quiet
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import Tensor, engine
 
 State = dict[str, Tensor]  # of one parameter
 
