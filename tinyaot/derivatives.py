@@ -94,7 +94,7 @@ def vjp(fn: Callable[..., Any], *primals: Tensor) -> tuple[Any, Callable[..., An
         seeds = _tuple("vjp", given, "cotangents")
         if len(seeds) != len(ys):
             raise GradError(f"vjp: {len(ys)} results need as many cotangents, got {len(seeds)}")
-        found = _pull(ys, xs, seeds, create_graph=mode.grad_enabled and _any_grad(seeds))
+        found = pull(ys, xs, seeds, create_graph=mode.grad_enabled and _any_grad(seeds))
         return found[0] if len(found) == 1 else tuple(found)
 
     return map_tensors(out, lambda t: t.detach()), vjp_fn
@@ -104,10 +104,10 @@ def _any_grad(tensors: Sequence[Tensor | None]) -> bool:
     return any(t is not None and t.requires_grad for t in tensors)
 
 
-def _pull(
+def pull(
     ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor], create_graph: bool
 ) -> list[Tensor | None]:
-    """Cotangents of xs: zeros where nothing flows, None for integers."""
+    """The cotangents of `xs`: zeros where nothing flows, None for integers. The graph stays."""
     live = [(y, s) for y, s in zip(ys, seeds, strict=True) if y.requires_grad]
     wanted = [x for x in xs if x.requires_grad]
     found: list[Tensor | None] = [None] * len(wanted)
@@ -115,10 +115,7 @@ def _pull(
         found = engine().grad(
             [y for y, _ in live], wanted, [s for _, s in live], True, create_graph
         )
-    filled = iter(
-        ops.full(value=0.0, shape=x.shape, dtype=x.dtype) if g is None else g
-        for g, x in zip(found, wanted, strict=True)
-    )
+    filled = iter(ops.zeros_like(x) if g is None else g for g, x in zip(found, wanted, strict=True))
     return [next(filled) if x.requires_grad else None for x in xs]
 
 
@@ -138,11 +135,8 @@ def jvp(
     with enable_grad():
         out = fn(*xs)
         ys = _tuple("jvp", out, "the function's results")
-        dummies = [
-            cast(Tensor, ops.full(value=0.0, shape=y.shape, dtype=y.dtype)).requires_grad_()
-            for y in ys
-        ]
-        pulled = _pull(ys, xs, dummies, create_graph=True)
+        dummies = [cast(Tensor, ops.zeros_like(y)).requires_grad_() for y in ys]
+        pulled = pull(ys, xs, dummies, create_graph=True)
     pairs = [(g, t) for g, t in zip(pulled, moves, strict=True) if g is not None]
     moving = [(g, t) for g, t in pairs if g.requires_grad]
     results: list[Tensor | None] = [None] * len(ys)
@@ -150,10 +144,7 @@ def jvp(
         results = engine().grad(
             [g for g, _ in moving], dummies, [t for _, t in moving], False, False
         )
-    tangents_out = [
-        ops.full(value=0.0, shape=y.shape, dtype=y.dtype) if r is None else r
-        for r, y in zip(results, ys, strict=True)
-    ]
+    tangents_out = [ops.zeros_like(y) if r is None else r for r, y in zip(results, ys, strict=True)]
     plain = map_tensors(out, lambda t: t.detach())
     return plain, tangents_out[0] if isinstance(out, Tensor) else tuple(tangents_out)
 
@@ -178,7 +169,7 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, Any]]:
         if not isinstance(out, Tensor) or out.size != 1:
             raise GradError("value_and_grad: the function has to return a tensor of one element")
         seed = ops.full(value=1.0, shape=out.shape, dtype=out.dtype)
-        found = _pull([out], xs, [seed], create_graph=False)
+        found = pull([out], xs, [seed], create_graph=False)
         return out.detach(), found[0] if len(found) == 1 else tuple(found)
 
     return with_gradients

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyaot import ops
-from tinyaot.derivatives import grad
+from tinyaot.derivatives import pull
 from tinyaot.errors import DTypeError, GradError
 from tinyaot.tape import enable_grad
 from tinyaot.tensor import Tensor
@@ -54,16 +53,7 @@ def _check(
         ys = _floats(fn(*xs))
     cotangents = [Tensor(rng.standard_normal(y.shape)) for y in ys]
     directions = {i: rng.standard_normal(inputs[i].shape) for i in moving}
-    live = [(y, u) for y, u in zip(ys, cotangents, strict=True) if y.requires_grad]
-    found: Sequence[Tensor | None] = [None] * len(moving)
-    if live:
-        found = grad(
-            [y for y, _ in live],
-            [xs[i] for i in moving],
-            [u for _, u in live],
-            create_graph=False,
-            allow_unused=True,
-        )
+    found = pull(ys, [xs[i] for i in moving], cotangents, create_graph=False)
     analytic = sum(
         float(np.sum(g.numpy() * directions[i]))
         for i, g in zip(moving, found, strict=True)
@@ -99,22 +89,8 @@ def _gradients(
             x if i not in moving or x.requires_grad else x.detach().requires_grad_()
             for i, x in enumerate(given)
         ]
-        pairs = [
-            (y, u) for y, u in zip(_floats(fn(*xs)), cotangents, strict=True) if y.requires_grad
-        ]
-        found: Sequence[Tensor | None] = [None] * len(moving)
-        if pairs:
-            found = grad(
-                [y for y, _ in pairs],
-                [xs[i] for i in moving],
-                [u for _, u in pairs],
-                create_graph=True,
-                allow_unused=True,
-            )
-    return tuple(
-        ops.full(value=0.0, shape=xs[i].shape, dtype=xs[i].dtype) if g is None else g
-        for i, g in zip(moving, found, strict=True)
-    )
+        found = pull(_floats(fn(*xs)), [xs[i] for i in moving], cotangents, create_graph=True)
+    return tuple(g for g in found if g is not None)
 
 
 def _moved(

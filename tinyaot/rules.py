@@ -74,7 +74,7 @@ class Rule:
             for pair in self._pairs(arg, given, f"argument {i}")
         ]
         return [
-            zeros_of(type_) if given is None else given
+            ops.zeros_like(type_) if given is None else given
             for (type_, given), asks in zip(flat, asking, strict=True)
             if asks
         ]
@@ -121,12 +121,6 @@ def _children(tree: Any) -> list[tuple[str, Any]]:
     if isinstance(tree, dict):
         return [(f"[{k!r}]", x) for k, x in tree.items()]
     return []
-
-
-def zeros_of(type_: TensorType) -> Tensor:
-    """Zeros of a type."""
-    made: Tensor = ops.full(value=0.0, shape=type_.shape, dtype=type_.dtype)
-    return made
 
 
 def _describe(x: Any) -> str:
@@ -203,7 +197,7 @@ class RuleNode(TapeNode):
     def pull(self, cotangents: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         residuals = fill(self.residuals, [unpack(x, create_graph) for x in self.kept])
         given = [
-            zeros_of(type_) if g is None else g
+            ops.zeros_like(type_) if g is None else g
             for type_, g in zip(self.types, cotangents, strict=True)
         ]
         return self.answer(residuals, given, create_graph)

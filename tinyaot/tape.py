@@ -299,8 +299,7 @@ class WriteNode(TapeNode):
         view = ops.replay(g, self.chain)
         base = None
         if self.edges[0] is not None:
-            zeros = ops.full(value=0.0, shape=view.shape, dtype=view.dtype)
-            base = ops.scatter_back(g, self.chain, zeros)
+            base = ops.scatter_back(g, self.chain, ops.zeros_like(view))
         return base, view if self.edges[1] is not None else None
 
 

@@ -161,7 +161,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64[..., num_classes] with 1 at each index and 0 elsewhere.
 
     `num_classes=-1` takes one more than the greatest index, which needs values: it raises
-    TraceError in compiled code. Raises IndexingError for an index that is no class (compiled code
-    gives a row of zeros).
+    TraceError in compiled code. Raises IndexingError for an index that is no class.
     """
     return select.one_hot(tensor, num_classes)

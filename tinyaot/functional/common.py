@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+import math
+from typing import Any
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
 from tinyaot.functions.operands import cast as to_dtype
-from tinyaot.functions.operands import wide
+from tinyaot.functions.operands import quietly, wide
 from tinyaot.shapes import Shape, as_int, int64
-from tinyaot.tape import quiet
 from tinyaot.tensor import Tensor
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def quietly(fn: Function) -> Function:
-    """Decorator: one entry into quiet mode for all the primitives of a composite."""
-
-    @functools.wraps(fn)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with quiet():
-            return fn(*args, **kwargs)
-
-    return cast(Function, wrapper)
 
 
 def need_same_dtype(op: str, first: Tensor, *others: Tensor | None) -> None:
@@ -59,10 +43,9 @@ def squeezed(x: Tensor, axis: int) -> Tensor:
 
 def mean_over(x: Tensor, axes: Shape) -> Tensor:
     """The mean along `axes`, which stay with size 1."""
-    count = functools.reduce(operator.mul, (x.shape[a] for a in axes), 1)
-    total = ops.sum(x, axes=axes)
+    count = math.prod(x.shape[a] for a in axes)
     # NaN over nothing; a division, since the reciprocal of a count is not exact.
-    return ops.div(total, float(count))
+    return ops.div(ops.sum(x, axes=axes), float(count))
 
 
 def reduced(op: str, loss: Tensor, reduction: str) -> Tensor:

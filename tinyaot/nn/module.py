@@ -180,8 +180,9 @@ class Module:
         for p in self.parameters():
             if set_to_none:
                 p.grad = None
-            elif p.grad is not None:
-                _zero(p.grad)
+            elif (grad := p.grad) is not None:
+                with no_grad():
+                    mutate("zero_", grad, ops.zeros_like(grad))
 
     def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
         """Call `fn` with every module below, then with this one."""
@@ -320,12 +321,6 @@ def _is_dtype_name(name: str) -> bool:
     except DTypeError:
         return False
     return True
-
-
-def _zero(tensor: Tensor) -> None:
-    with no_grad():
-        zeros = ops.full(value=0.0, shape=tensor.shape, dtype=tensor.dtype)
-        mutate("zero_", tensor, zeros)
 
 
 def _cast_in_place(tensor: Tensor, dtype: DType) -> None:

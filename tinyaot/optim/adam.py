@@ -8,7 +8,7 @@ from typing import Any
 from tinyaot import ops
 from tinyaot.errors import ArgumentError
 from tinyaot.functions.operands import is_tracing
-from tinyaot.optim.optimizer import Optimizer, ParamGroup, State, assign, number, wide, zeros
+from tinyaot.optim.optimizer import Optimizer, ParamGroup, State, assign, number, wide
 from tinyaot.shapes import float32, float64
 from tinyaot.tensor import Tensor
 
@@ -57,11 +57,11 @@ class Adam(Optimizer):
     def initial_state(self, param: Tensor, group: ParamGroup) -> State:
         state = {
             "step": ops.full(value=0.0, shape=(), dtype=float32),
-            "exp_avg": zeros(param),
-            "exp_avg_sq": zeros(param),
+            "exp_avg": ops.zeros_like(param),
+            "exp_avg_sq": ops.zeros_like(param),
         }
         if group["amsgrad"]:
-            state["max_exp_avg_sq"] = zeros(param)
+            state["max_exp_avg_sq"] = ops.zeros_like(param)
         return state
 
     def update(self, param: Tensor, grad: Tensor, state: State, group: ParamGroup, lr: Any) -> None:

@@ -271,11 +271,6 @@ def number(x: Any, like: Tensor) -> Any:
     return to_dtype(x, like.dtype) if isinstance(x, Tensor) else x
 
 
-def zeros(param: Tensor) -> Tensor:
-    """State of a parameter's type, in memory of its own."""
-    return ops.zeros_like(param)
-
-
 __all__ = [
     "Optimizer",
     "ParamGroup",
@@ -283,5 +278,4 @@ __all__ = [
     "assign",
     "number",
     "wide",
-    "zeros",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tinyaot import ops
 from tinyaot.errors import ArgumentError
-from tinyaot.optim.optimizer import Optimizer, ParamGroup, State, assign, number, wide, zeros
+from tinyaot.optim.optimizer import Optimizer, ParamGroup, State, assign, number, wide
 from tinyaot.tensor import Tensor
 
 
@@ -50,7 +50,7 @@ class SGD(Optimizer):
     def initial_state(self, param: Tensor, group: ParamGroup) -> State:
         if not group["momentum"]:
             return {}
-        state = {"momentum_buffer": zeros(param)}
+        state = {"momentum_buffer": ops.zeros_like(param)}
         if group["dampening"]:  # which spares the first gradient
             state["started"] = ops.full(value=0.0, shape=(), dtype=param.dtype)
         return state
