@@ -20,7 +20,7 @@ from tinyaot.errors import DTypeError, ShapeError, TinyaotError, VerifyError
 from tinyaot.ir import Input, Node, Program, Value
 from tinyaot.ops.core import TABLE, Primitive, using
 from tinyaot.shapes import TensorType, brief, numpy_to_dtype
-from tinyaot.structural import CUSTOM, GRAD, STRUCTURAL, custom_parts
+from tinyaot.structural import CUSTOM, GRAD, STRUCTURAL, custom_parts, grad_parts
 from tinyaot.tape import TapeNode, enable_grad, quiet, unpack
 from tinyaot.tensor import Tensor
 
@@ -140,7 +140,7 @@ class _OnTape:
         self.engine = EagerEngine()
         self.program = program
         self.observe = observe
-        self.wrt = {v.id for n in program.nodes if n.op == GRAD for v in _split_grad(n)[2]}
+        self.wrt = {v.id for n in program.nodes if n.op == GRAD for v in grad_parts(n).wrt}
         self.position = {r.id: at for at, n in enumerate(program.nodes) for r in n.results}
 
     def define(
@@ -221,16 +221,9 @@ def _asking_for_grad(tensor: Tensor) -> Tensor:
     return copied
 
 
-def _split_grad(node: Node) -> tuple[tuple[Value, ...], tuple[Value, ...], tuple[Value, ...]]:
-    """A grad node's outputs, their cotangents (none: ones), and what it differentiates by."""
-    count = int(node.attrs["outputs"])
-    seeds = count if node.attrs["cotangents"] else 0
-    return node.inputs[:count], node.inputs[count : count + seeds], node.inputs[count + seeds :]
-
-
 def _grad(engine: EagerEngine, node: Node, values: dict[int, Tensor]) -> list[Tensor]:
     """The gradients as tensors on bytes of their own, zero where nothing is connected."""
-    outputs, seeds, wrt = ([values[v.id] for v in part] for part in _split_grad(node))
+    outputs, seeds, wrt = ([values[v.id] for v in part] for part in grad_parts(node))
     cotangents: list[Tensor | None] = [*seeds] if seeds else [None] * len(outputs)
     roots = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if engine.edge(y) is not None]
     found: list[Tensor | None] = [None] * len(wrt)

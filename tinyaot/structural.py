@@ -26,6 +26,21 @@ GRAD, CUSTOM, COTANGENT = "grad", "custom_vjp", "cotangent"
 STRUCTURAL = frozenset({GRAD, CUSTOM, COTANGENT})
 
 
+class Grad(NamedTuple):
+    """The operands of a `grad` node; without cotangents they are ones."""
+
+    outputs: tuple[Value, ...]
+    cotangents: tuple[Value, ...]
+    wrt: tuple[Value, ...]
+
+
+def grad_parts(node: Node) -> Grad:
+    """What a `grad` node reads."""
+    count, given = int(node.attrs["outputs"]), node.inputs
+    first = 2 * count if node.attrs["cotangents"] else count
+    return Grad(given[:count], given[count:first], given[first:])
+
+
 class Custom(NamedTuple):
     """The operands of a `custom_vjp` node."""
 

@@ -19,7 +19,15 @@ from tinyaot.ir import Input, Node, Origin, Output, Phase, Program, Value, live_
 from tinyaot.ops.core import TABLE, using
 from tinyaot.passes.apart import keep_apart
 from tinyaot.record import Decision
-from tinyaot.structural import COTANGENT, CUSTOM, STRUCTURAL, custom_parts, custom_wrt, depending
+from tinyaot.structural import (
+    COTANGENT,
+    CUSTOM,
+    STRUCTURAL,
+    custom_parts,
+    custom_wrt,
+    depending,
+    grad_parts,
+)
 
 
 def differentiate(
@@ -136,19 +144,14 @@ class _Backward:
 
     def expand(self, node: Node) -> None:
         """Replace a `grad` node: its results are, from now on, the gradients."""
-        operands = [self.current(v) for v in node.inputs]
-        count = int(node.attrs["outputs"])
-        seeded = bool(node.attrs["cotangents"])
-        outputs, rest = operands[:count], operands[count:]
-        given, wrt = (rest[:count], rest[count:]) if seeded else ([], rest)
+        outputs, given, wrt = grad_parts(substitute(node, self.results))
         for v in (*outputs, *wrt):
             if not v.type.dtype.is_floating:
                 raise GradError(f"grad: {v}: {v.type} is not floating and has no gradient")
         self.builder.loc, self.builder.checkpoint = node.loc, node.checkpoint
         with using(self.builder):
-            if not seeded:
-                given = [self._full(1.0, v) for v in outputs]
-            gradients = self.sweep(list(zip(outputs, given, strict=True)), wrt)
+            seeds = given or [self._full(1.0, v) for v in outputs]
+            gradients = self.sweep(list(zip(outputs, seeds, strict=True)), wrt)
             self.builder.loc = node.loc
             for result, v, gradient in zip(node.results, wrt, gradients, strict=True):
                 self.results[result.id] = self._full(0.0, v) if gradient is None else gradient
@@ -158,7 +161,7 @@ class _Backward:
         made: Sym = ops.full(value=number, shape=like.type.shape, dtype=like.type.dtype)
         return made.value
 
-    def sweep(self, seeds: list[tuple[Value, Value]], wrt: list[Value]) -> list[Value | None]:
+    def sweep(self, seeds: list[tuple[Value, Value]], wrt: Sequence[Value]) -> list[Value | None]:
         """The gradient of each of `wrt` (None: nothing flows to it), given pairs of an output and
         its cotangent."""
         self._index()
@@ -187,7 +190,7 @@ class _Backward:
                         self._arrive(total, target, contribution)
         return [total.get(v.id) for v in wrt]
 
-    def _between(self, outputs: list[Value], wrt: list[Value]) -> tuple[set[int], list[int]]:
+    def _between(self, outputs: list[Value], wrt: Sequence[Value]) -> tuple[set[int], list[int]]:
         """The values on a path from wrt to the outputs (or beyond), and the nodes on them."""
         found: set[int] = set()
         stack = [self.position[v.id] for v in outputs if v.id in self.position]

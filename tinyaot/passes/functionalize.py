@@ -27,6 +27,7 @@ from tinyaot.passes.autodiff import paths
 from tinyaot.passes.storage import Storages, storages_of
 from tinyaot.record import Decision
 from tinyaot.shapes import overlaps_itself
+from tinyaot.structural import grad_parts
 
 _Chain: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -159,9 +160,9 @@ class _Functional:
 
     def _grad_operands(self, node: Node) -> list[Value]:
         """Outputs and cotangents as they are now; each wrt as its history's last write left it."""
-        plain = len(node.inputs) - int(node.attrs["wrt"])
-        wrt = [self._visible(self.views[v.id]) for v in node.inputs[plain:]]
-        return [*map(self.read, node.inputs[:plain]), *wrt]
+        outputs, cotangents, wrt = grad_parts(node)
+        visible = [self._visible(self.views[v.id]) for v in wrt]
+        return [*map(self.read, (*outputs, *cotangents)), *visible]
 
     def _write(self, node: Node) -> None:
         target, source = node.inputs

@@ -20,7 +20,7 @@ from tinyaot.passes import view_identities as _  # noqa: F401  enters its rules 
 from tinyaot.passes.apart import keep_apart
 from tinyaot.passes.identities import GROUPS, RULES, Rule
 from tinyaot.record import Decision
-from tinyaot.structural import STRUCTURAL
+from tinyaot.structural import STRUCTURAL, grad_parts
 
 ALL_GROUPS = ("cse", "dce", *GROUPS)
 _COMMUTATIVE = frozenset(
@@ -113,8 +113,7 @@ class _Simplifier:
                     "simplify: a program with writes is not pure; functionalize first"
                 )
             if node.op == "grad":
-                wrt = node.inputs[len(node.inputs) - int(node.attrs["wrt"]) :]
-                self.pinned.update(v.id for v in wrt)
+                self.pinned.update(v.id for v in grad_parts(node).wrt)
 
     # ---- what rules ask for ---------------------------------------------------------------------
 
