@@ -67,23 +67,23 @@ class Options:
 
 
 class Pipeline:
-    """Runs passes one after another; everything that watches a compile hangs on `stage`."""
+    """Runs passes one after another; everything that watches a compile hangs on `note`."""
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
         self.decisions: list[Decision] = []
         self.check = os.environ.get("TINYAOT_CHECK") == "1"
 
-    def stage(self, name: str, run: Callable[[], Program], before: Program | None) -> Program:
-        """Run one pass: time it, verify its result, and record it."""
-        began = time.perf_counter()
-        program = run()
-        seconds = time.perf_counter() - began
-        verify(program)
-        if self.check and before is not None:
-            check_values(name, before, program)
-        self.stages.append(Stage(name, program, seconds))
-        return program
+    def run(self, name: str, program: Program, **options: Any) -> Program:
+        """Run the pass of that name."""
+        return passes.run_pass(name, program, self.note, log=self.decisions, **options)
+
+    def note(self, name: str, before: Program, after: Program, seconds: float) -> None:
+        """After each pass: verify what it made, and record it."""
+        verify(after)
+        if self.check and before is not after:
+            check_values(name, before, after)
+        self.stages.append(Stage(name, after, seconds))
 
 
 def lower(
@@ -107,36 +107,29 @@ def lower(
         return planned_peak(passes.plan(passes.schedule(found)))
 
     p = Pipeline()
-    log = p.decisions
-    x = p.stage("trace", lambda: program, None)
-    x = p.stage("functionalize", lambda: passes.functionalize(x, log=log), x)
-    x = p.stage("autodiff", lambda: passes.differentiate(x, joint=joint, log=log), x)
-    x = p.stage("simplify", lambda: passes.simplify(x, log=log), x)
-    x = p.stage(
+    p.note("trace", program, program, 0.0)
+    x = p.run("functionalize", program)
+    x = p.run("autodiff", x, joint=joint)
+    x = p.run("simplify", x)
+    x = p.run(
         "partition",
-        lambda: passes.partition(
-            x,
-            strategy=options.partition,
-            memory_budget=options.memory_budget,
-            cost=options.cost,
-            time_slack=options.time_slack,
-            rates=rates,
-            peak_of=peak_of if planned_peak and options.memory_budget is not None else None,
-            log=log,
-        ),
         x,
+        strategy=options.partition,
+        memory_budget=options.memory_budget,
+        cost=options.cost,
+        time_slack=options.time_slack,
+        rates=rates,
+        peak_of=peak_of if planned_peak and options.memory_budget is not None else None,
     )
     return _place(x, p, loops), p
 
 
 def _place(x: Program, p: Pipeline, loops: Loops | None) -> Program:
     """From a partitioned Program to a planned one."""
-    log = p.decisions
-    fusing: Loops = loops or {"machine": None}
-    x = p.stage("layout", lambda: passes.assign_layouts(x, loops=bool(loops), log=log), x)
-    x = p.stage("fuse", lambda: passes.fuse(x, **fusing, log=log), x)
-    x = p.stage("schedule", lambda: passes.schedule(x, log=log), x)
-    return p.stage("plan", lambda: passes.plan(x, log=log), x)
+    x = p.run("layout", x, loops=bool(loops))
+    x = p.run("fuse", x, **(loops or {"machine": None}))
+    x = p.run("schedule", x)
+    return p.run("plan", x)
 
 
 def loops_of(backend: Any) -> Loops | None:
@@ -148,20 +141,18 @@ def check_values(name: str, before: Program, after: Program) -> None:
     """TINYAOT_CHECK=1: a pass must not change what a program computes (on random inputs)."""
     rng = np.random.default_rng(0)
     given = {i.value.id: _random_input(i.value.type, rng) for i in after.inputs}
-    kept = [o for o in after.outputs if o.role in ("user", "mutated")]
+
+    def values(program: Program) -> list[tuple[Output, np.ndarray]]:
+        found = interpret(program, *(given[i.value.id] for i in program.inputs))
+        pairs = zip(program.outputs, found, strict=True)
+        return [(o, a) for o, a in pairs if o.role in ("user", "mutated")]
+
     try:
-        old = interpret(before, *(given[i.value.id] for i in before.inputs))
+        old = values(before)
     except IndexingError:  # 1 is no index into a single row: 0 is one wherever there is any
         given = {k: a if a.dtype.kind not in "iu" else a * 0 for k, a in given.items()}
-        old = interpret(before, *(given[i.value.id] for i in before.inputs))
-    new = interpret(after, *(given[i.value.id] for i in after.inputs))
-    pairs = zip(
-        [a for a, o in zip(old, before.outputs, strict=True) if o.role in ("user", "mutated")],
-        [a for a, o in zip(new, after.outputs, strict=True) if o.role in ("user", "mutated")],
-        kept,
-        strict=True,
-    )
-    for a, b, output in pairs:
+        old = values(before)
+    for (_, a), (output, b) in zip(old, values(after), strict=True):
         close = np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
         if a.shape != b.shape or a.dtype != b.dtype or not close:
             raise VerifyError(f"pass {name} changed the value of output {output.value}")

@@ -28,7 +28,7 @@ from tinyaot.ir import (
 from tinyaot.ops.core import TABLE
 from tinyaot.shapes import DType, TensorType, brief
 from tinyaot.structural import STRUCTURAL
-from tinyaot.verify_custom import CUSTOM_LAWS
+from tinyaot.verify_custom import CUSTOM_LAWS, listed
 from tinyaot.verify_plan import PLAN_LAWS
 from tinyaot.verify_regions import REGION_LAWS, REGION_PLAN_LAWS
 
@@ -223,7 +223,7 @@ def results_follow_the_type_rule(program: Program) -> Iterator[str]:
         wanted = () if primitive.kind == "mutate" else (inferred,)
         found = tuple(r.type for r in n.results)
         if found != wanted:
-            yield f"{show(n)} has {_types(found)}, but the type rule gives {_types(wanted)}"
+            yield f"{show(n)} has {listed(found)}, but the type rule gives {listed(wanted)}"
 
 
 @law()
@@ -244,17 +244,13 @@ def grad_nodes_are_well_formed(program: Program) -> Iterator[str]:
         if len(wrt) != a["wrt"] or len(types) < count + seeds:
             yield f"{show(n)}: {len(types)} operands do not fit the attributes {dict(a)}"
         elif seeds and given != outputs:
-            yield f"{show(n)}: cotangents {_types(given)} of outputs {_types(outputs)}"
+            yield f"{show(n)}: cotangents {listed(given)} of outputs {listed(outputs)}"
         elif not seeds and any(t.size != 1 for t in outputs):
-            yield f"{show(n)}: outputs {_types(outputs)} need cotangents"
+            yield f"{show(n)}: outputs {listed(outputs)} need cotangents"
         elif [r.type for r in n.results] != wrt:
-            yield f"{show(n)}: results {_types(r.type for r in n.results)} for {_types(wrt)}"
+            yield f"{show(n)}: results {listed(r.type for r in n.results)} for {listed(wrt)}"
         elif not all(t.dtype.is_floating for t in outputs + wrt):
-            yield f"{show(n)}: {_types(outputs + wrt)} are not all floating"
-
-
-def _types(types: Iterable[TensorType]) -> str:
-    return "(" + ", ".join(map(str, types)) + ")"
+            yield f"{show(n)}: {listed(outputs + wrt)} are not all floating"
 
 
 # ---- inputs and outputs -------------------------------------------------------------------------

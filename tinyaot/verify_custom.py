@@ -43,11 +43,11 @@ def _custom(program: Program, n: Node, idle: dict[int, frozenset[int]]) -> Itera
     makers = [program.producers.get(c.id) for c in rule.cotangents]
     own = {c.id for c in rule.cotangents}
     if not given or given != cotangents or given != results:
-        yield f"{show(n)}: {_types(results)} of {_types(given)} and {_types(cotangents)}"
+        yield f"{show(n)}: {listed(results)} of {listed(given)} and {listed(cotangents)}"
     elif wrt != gradients or n.attrs["wrt"] != len(wrt):
-        yield f"{show(n)}: gradients {_types(gradients)} of {_types(wrt)}"
+        yield f"{show(n)}: gradients {listed(gradients)} of {listed(wrt)}"
     elif not all(t.dtype.is_floating for t in given + wrt):
-        yield f"{show(n)}: {_types(given + wrt)} are not all floating"
+        yield f"{show(n)}: {listed(given + wrt)} are not all floating"
     elif len(own) < len(given) or any(m is None or m.op != COTANGENT for m in makers):
         yield f"{show(n)}: its cotangents are not as many results of `cotangent`"
     elif not all(own.isdisjoint(idle.get(v.id, ())) for v in rule.outputs + rule.wrt):
@@ -87,7 +87,8 @@ def checkpoints_keep_to_themselves(program: Program) -> Iterator[str]:
             yield f"%{id_} is in region {region[root]} and {how}"
 
 
-def _types(types: Iterable[TensorType]) -> str:
+def listed(types: Iterable[TensorType]) -> str:
+    """Types in a message."""
     return "(" + ", ".join(map(str, types)) + ")"
 
 
