@@ -60,7 +60,6 @@ PASSES: dict[str, Pass] = {  # by the stage that each leads to, in the order of 
     "schedule": schedule,
     "plan": plan,
 }
-_BY_NAME = PASSES | {f.__name__: f for f in PASSES.values()}
 
 
 def run_pass(name: str, program: Program, hook: Hook | None = None, **options: Any) -> Program:
@@ -98,15 +97,16 @@ def pipeline(text: str, hook: Hook | None = None) -> Callable[[Program], Program
 
 
 def _find(name: str, options: dict[str, Any]) -> Pass:
-    if name not in _BY_NAME:
+    found = PASSES.get(name) or next((f for f in PASSES.values() if f.__name__ == name), None)
+    if found is None:
         raise ParseError(f"no such pass: {name!r}; there are {', '.join(PASSES)}", locate=False)
-    known = [p for p in inspect.signature(_BY_NAME[name]).parameters if p != "program"]
+    known = [p for p in inspect.signature(found).parameters if p != "program"]
     for option in options:
         if option not in known:
             raise ParseError(
                 f"{name} has no option {option!r}; it takes {', '.join(known)}", locate=False
             )
-    return _BY_NAME[name]
+    return found
 
 
 _STEP = re.compile(r"\s*(\w+)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
