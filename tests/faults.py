@@ -37,8 +37,8 @@ TABLE = """
 - if view.version != view.history.version:
 + if view.version > view.history.version:
 @ passes/functionalize.py set-value-moves-the-wrt: functionalize
-- wrt = [self._visible(self.views[v.id]) for v in node.inputs[plain:]]
-+ wrt = [self.read(v) for v in node.inputs[plain:]]
+- visible = [self._visible(self.views[v.id]) for v in wrt]
++ visible = [self.read(v) for v in wrt]
 @ passes/functionalize.py write-through-another-history-unseen: functionalize
 - hidden = self._replay(view, storage.value)
 + hidden = self._visible(view)
@@ -266,7 +266,7 @@ TABLE = """
 - key = primitive, attrs.get("mode"), needed
 + key = primitive, attrs.get("mode"), ()
 @ tape.py overwritten-base-keeps-its-cotangent: tape semantics
-- base = ops.scatter_back(g, self.chain, zeros)
+- base = ops.scatter_back(g, self.chain, ops.zeros_like(view))
 + base = g
 @ recorder.py edge-of-a-stale-view: tape semantics
 - if tensor._version != history.version:

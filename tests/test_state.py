@@ -374,6 +374,13 @@ def captured_numpy_array_rebound() -> Case:
     return lambda x: x * box.w, lambda: setattr(box, "w", np.full(4, 3.0, np.float32))
 
 
+@case
+def tensor_held_twice_and_given_up_once() -> Case:
+    w = ta.full((4,), 2.0)
+    box = types.SimpleNamespace(a=w, b=w)
+    return lambda x: x * 1 if box.a is None else x * box.a * box.b, lambda: setattr(box, "a", None)
+
+
 def results(fn: Callable[..., Any], x: Any) -> tuple[np.ndarray, bool]:
     ta.manual_seed(7)
     out = fn(x)

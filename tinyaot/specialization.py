@@ -125,20 +125,15 @@ class Specialization:
             sources[position] = tensor
         for position, slot in captured.slots.items():
             value = slot.read()
-            sources[position] = (
-                value
-                if isinstance(value, Tensor)
-                else sources[position]
-                if value is getattr(sources[position], "_data", None)
-                else value
-            )
+            if value is not sources[position]._data:  # as a NumPy array in reach is
+                sources[position] = value
+        for position, guard in self.guards.items():
+            if not guard.holds(sources[position]):
+                return guard.mismatch(sources[position], captured.inputs[position].name)
         for slot, position in captured.twins:
             held, source = slot.read(), sources[position]
             if held is not source and held is not source._data:
                 return f"{slot.path} is another tensor than {captured.inputs[position].name}"
-        for position, guard in self.guards.items():
-            if not guard.holds(sources[position]):
-                return guard.mismatch(sources[position], captured.inputs[position].name)
         return self._aliasing(tensors, sources) or (sources, tensors)
 
     def again(self, sources: list[Any], tensors: list[Tensor]) -> Any:
