@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tinyaot.codegen.loops import Index
 from tinyaot.passes.fusion.accesses import Access, Const
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.op import Op
@@ -105,8 +104,3 @@ def extent_text(region: Region, a: Atom) -> int | str:
     if a in region.tile and a.size % region.block[a]:
         return f"n{a.id}"
     return region.extent(a)
-
-
-def position(terms: list[tuple[int, Atom]], const: int, names: dict[Atom, str]) -> Index:
-    """An index over loop variables."""
-    return Index(const, tuple((c, names[a]) for c, a in terms if a in names))

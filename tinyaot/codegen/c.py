@@ -163,7 +163,6 @@ class _Entry:
                 else:
                     raise AssertionError(f"{op} accumulates outside partial results")
         lines += self.tiles("tile", region.parallel, region, number)
-        depth = 1 if region.parallel or not region.tile else 0
         depth = 1
         for op in region.owned:
             lines += self.clear(op, "sum", region, region.parallel, "  " * (depth + 1))

@@ -128,10 +128,8 @@ class _Lowering(Reader):
 
     def emit_scatter(self, op: Op, stage: int | None, lines: list[Stmt]) -> None:
         value = self.operand(op, 0, stage)
-        hit = op.attrs["axes"] if op.name == "scatter" else (op.attrs["axis"],)
-        flat = self.g.flat[op]
-        access = Access(op, tuple((a, a) for a in flat))
-        array, index = self.indirect(op, access, op, hit, range(1, len(op.ins)), stage)
+        access = Access(op, tuple((a, a) for a in self.g.flat[op]))
+        array, index = self.indirect(op, access, stage)
         self.cleared[op] = "sum"
         lines.append(Store(array, index, value, op.dtype, "sum"))
         if stage is not None and any(self.varies(a.atoms) for a in self.g.reads[op][1:]):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from tinyaot.codegen.addresses import Pointer
 from tinyaot.codegen.loops import (
     Apply,
     Checked,
@@ -264,44 +263,19 @@ class Reader(Frame):
 
     def gathered(self, op: Op, stage: int | None) -> tuple[str, Index]:
         """Pointer and index of what a gather reads."""
-        access = self.g.reads[op][0]
-        root = access.root
-        hit = op.attrs["axes"] if op.name == "gather" else (op.attrs["axis"],)
-        return self.indirect(op, access, root, hit, range(1, len(op.ins)), stage)
+        return self.indirect(op, self.g.reads[op][0], stage)
 
-    def indirect(
-        self,
-        op: Op,
-        access: Access,
-        root: Op,
-        hit: Iterable[int],
-        operands: Iterable[int],
-        stage: int | None,
-    ) -> tuple[str, Index]:
-        """An address that is affine along some axes and computed along the axes `hit`."""
+    def indirect(self, op: Op, access: Access, stage: int | None) -> tuple[str, Index]:
+        """The address that a gather reads, or a scatter writes: affine along some axes of `access`,
+        computed along those that the op's operands from the second on index."""
         pointer = self.where.of(access, self.region)
         table = op.ins[0] if op.form == "gather" else op
-        axes = self.g.axes[table]
         skipped: set[Atom] = set()
         terms: list[tuple[int, str]] = []
-        for axis, i in zip(hit, operands):
+        for i, axis in enumerate(op.indexed, 1):
             name = self.computed_index(op, i, axis, table.shape[axis], stage)
-            stride = self.axis_stride(op, axis, pointer, axes[axis])
-            terms.append((stride, name))
-            skipped.update(self.edge_atoms(op, axis, axes[axis]))
+            atoms = self.g.axes[op][axis] if op.form == "scatter" else self.g.seen[op][axis]
+            terms.append((pointer.strides.get(atoms[-1], 0) if atoms else 0, name))
+            skipped.update(atoms)
         index = self.index(pointer.strides, skipped)
-        return self.param(pointer.text, pointer.dtype), Index(
-            index.const, index.terms + tuple(terms)
-        )
-
-    def edge_atoms(self, op: Op, axis: int, own: list[Atom]) -> list[Atom]:
-        """The atoms by which op sees an axis that it indexes."""
-        if op.form == "scatter":
-            return own
-        labels = self.g.seen[op][axis]
-        return labels
-
-    def axis_stride(self, op: Op, axis: int, pointer: Pointer, own: list[Atom]) -> int:
-        """Elements between neighbours along a computed axis."""
-        atoms = self.edge_atoms(op, axis, own)
-        return pointer.strides.get(atoms[-1], 0) if atoms else 0
+        return self.param(pointer.text, pointer.dtype), Index(index.const, (*index.terms, *terms))

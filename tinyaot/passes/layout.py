@@ -43,7 +43,7 @@ def assign_layouts(
     for name, part in split_entries(program).items():
         forms = to_forms(part)
         to = Exporter(forms, taken, fresh, "backward" if name == "backward" else "forward")
-        made = flat_nodes(forms, part, to)
+        made = flat_nodes(forms, to)
         outputs |= to.outputs(part, made)
         nodes += made
         for op in forms.ops if log is not None else ():

@@ -135,10 +135,6 @@ def linear(terms: tuple[Term, ...]) -> Linear:
     return Linear(const, tuple(reversed(parts)))
 
 
-def as_linear(index: AxisIndex) -> Linear:
-    return index if isinstance(index, Linear) else linear(index)
-
-
 def through(labels: Labels, view: Op, seen: list[AxisIndex]) -> list[AxisIndex]:
     """The index of a view, as one of what it views."""
     src, out = view.ins[0], labels.out[view]

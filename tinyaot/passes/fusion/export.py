@@ -109,7 +109,7 @@ def attributes(op: Op) -> Mapping[str, Any]:
     return dict(op.attrs)
 
 
-def flat_nodes(forms: Forms, program: Program, to: Exporter) -> list[Node]:
+def flat_nodes(forms: Forms, to: Exporter) -> list[Node]:
     """All ops of an entry point in a row."""
     nodes: list[Node] = []
     for op in forms.ops:

@@ -29,7 +29,6 @@ REPEATS = "repeats elements"  # a product reads each element from one place
 NO_STRIDES = "strides cannot express it"
 IN_A_SLOT = "a part with other readers"  # of a concatenation, whose parts are stored in it
 GIVEN_BACK = "given back"  # what the caller gets has memory of its own
-COPIES = (AS_A_WHOLE, REPEATS, NO_STRIDES, IN_A_SLOT, GIVEN_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +204,7 @@ class _Converter:
         if node.op == "slice_scatter" and zero_base and all(k == 1 for k in node.attrs["steps"]):
             return self.pad(node, ins[1])
         if node.attrs.get("mode") == "add" and self.has_scatter_form(node, ins):
-            zeros: TensorType = type_
-            out = self.make("scatter", node.op, ins[1:], zeros, node.attrs, node, value)
+            out = self.make("scatter", node.op, ins[1:], type_, node.attrs, node, value)
             if zero_base:
                 return out
             out.value = -1

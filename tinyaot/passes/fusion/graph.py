@@ -8,6 +8,7 @@ cheap map never needs a decision to save it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -60,21 +61,16 @@ class Graph:
         return op
 
     def size(self, op: Op) -> int:
-        total = 1
-        for a in self.flat[op]:
-            total *= a.size
-        return total
+        return math.prod(a.size for a in self.flat[op])
 
     def scatter_rest(self, op: Op) -> tuple[Atom, ...]:
         """The atoms of a scatter's result that are not computed indices."""
-        hit = op.attrs["axes"] if op.name == "scatter" else (op.attrs["axis"],)
-        return tuple(a for j, x in enumerate(self.axes[op]) if j not in hit for a in x)
+        return tuple(a for j, x in enumerate(self.axes[op]) if j not in op.indexed for a in x)
 
     def gathered(self, op: Op) -> set[Atom]:
         """The root's atoms along which a gather reads at computed places."""
-        hit = op.attrs["axes"] if op.name == "gather" else (op.attrs["axis"],)
         axes = self.axes[op.ins[0]]
-        return {a for j in hit for a in axes[j]}
+        return {a for j in op.indexed for a in axes[j]}
 
     def space(self, op: Op) -> tuple[Atom, ...]:
         """The atoms of the op's iteration space, in the order of its loops."""

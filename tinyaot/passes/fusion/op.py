@@ -26,7 +26,6 @@ Form = Literal[
 ]
 
 LEAVES = ("input", "const", "iota")
-FALLBACKS = ("reduce", "scan", "scatter", "view")  # kinds of which some ops have no other form
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +62,12 @@ class Op:
     @property
     def loc(self) -> Loc | None:
         return self.node.loc if self.node else None
+
+    @property
+    def indexed(self) -> tuple[int, ...]:
+        """The axes along which a gather reads, or a scatter writes, at computed places."""
+        axes: tuple[int, ...] = self.attrs.get("axes") or (self.attrs["axis"],)
+        return axes
 
     def __repr__(self) -> str:
         return f"%{self.value}={self.name}:{self.type}"
