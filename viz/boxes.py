@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tinyaot.cost import is_recomputed
 from tinyaot.ir import Node, Phase, Program
 from tinyaot.location import Loc
 
@@ -35,11 +36,6 @@ class Box:
     def key(self) -> tuple[Phase | None, Loc | None, bool]:
         """What ops of one box have in common."""
         return self.phase, self.loc, self.recomputed
-
-
-def is_recomputed(node: Node) -> bool:
-    """Whether the node repeats forward work in the backward."""
-    return any(o.relation == "recompute-of" for o in node.origin)
 
 
 def is_inlined(program: Program, node: Node) -> bool:

@@ -27,15 +27,13 @@ def draw_network(record: Any) -> graphviz.Digraph:
     g.attr("edge", fontname=FONT, fontsize="9", color=GREY, arrowsize="0.6")
     for end in ("source", "sink"):
         g.node(end, shape="circle", color=SLATE)
-    values = record.program("simplify").values if _has(record, "simplify") else {}
-    producers = record.program("simplify").producers if values else {}
+    before = next((s.program for s in record.stages if s.name == "simplify"), None)
+    values, producers = (before.values, before.producers) if before else ({}, {})
     price = count_text if _in_flops(record) else _time
     for s in record.network:
         g.node(f"s{s.id}", id=f"s{s.id}", **_box(s, values, producers, price))
-        cut = {"color": AGAIN, "fontcolor": AGAIN, "style": "dashed", "penwidth": "1.8"}
-        g.edge(
-            "source", f"s{s.id}", label=_label(s.again, price), **(cut if s.cut == "again" else {})
-        )
+        look = CUT if s.cut == "again" else {}
+        g.edge("source", f"s{s.id}", label=_label(s.again, price), **look)
         for user in s.users:
             g.edge(f"s{s.id}", f"s{user}")
         if s.read:
@@ -63,10 +61,6 @@ def _label(capacity: float | None, price: Any) -> str:
 
 def _time(picoseconds: float) -> str:
     return seconds_text(picoseconds * PICO)
-
-
-def _has(record: Any, stage: str) -> bool:
-    return any(s.name == stage for s in record.stages)
 
 
 def _in_flops(record: Any) -> bool:

@@ -21,7 +21,6 @@ REMEDY = (
     "no Graphviz here, so the pictures are .dot files: "
     "pip install 'pygraphviz>=2.0' (or install the dot command), then run this again"
 )
-COMMANDS = ("dot", "graphviz-pure")
 LONGEST = 120.0  # seconds for one picture
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.graph import Graph
@@ -56,10 +58,7 @@ def bytes_inside(region: Region, storage: Storage) -> int:
 
 
 def bytes_read(access: Access) -> int:
-    total = access.root.dtype.itemsize
-    for a in access.atoms:
-        total *= a.size
-    return total
+    return access.root.dtype.itemsize * math.prod(a.size for a in access.atoms)
 
 
 def region_flops(region: Region) -> int:

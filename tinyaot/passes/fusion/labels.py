@@ -156,9 +156,7 @@ class Labels:
 
     # ---- one op ---------------------------------------------------------------------------------
     def add(self, op: Op, later: list[tuple[Axis, Axis]]) -> None:
-        out: list[Axis] = [] if op.form == "const" else self.axes(op.shape)
-        if op.form == "const":
-            out = [[] for _ in op.shape]
+        out: list[Axis] = [[] for _ in op.shape] if op.form == "const" else self.axes(op.shape)
         out, edges, red = self.shape_of(op, out)
         self.out[op], self.red[op] = out, red
         apart = [a for x in out for a in x] + red

@@ -54,15 +54,13 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
         raise Overwritten(list(dict.fromkeys(bad)))
     level: dict[Region, int] = {}
     for region in plan.regions:  # in an order where reads come first; overwrites may not
-        visit(region, before, level, set())
+        visit(region, before, level)
     return level
 
 
-def visit(
-    region: Region, before: dict[Region, set[Region]], level: dict[Region, int], path: set[Region]
-) -> int:
-    """Level of a region, after those before it (an explicit stack: plans are deep)."""
-    stack = [region]
+def visit(region: Region, before: dict[Region, set[Region]], level: dict[Region, int]) -> None:
+    """Find the level of a region, after those before it (an explicit stack: plans are deep)."""
+    stack, path = [region], set[Region]()
     while stack:
         r = stack[-1]
         missing = [b for b in before[r] if b not in level]
@@ -77,7 +75,6 @@ def visit(
             level[r] = 1 + max((level[b] for b in before[r]), default=0)
             path.discard(r)
             stack.pop()
-    return level[region]
 
 
 def reads_own_tile(g: Graph, op: Op, leaf: Op, region: Region) -> bool:

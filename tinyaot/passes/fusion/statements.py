@@ -139,7 +139,7 @@ def joins(g: Graph, op: Op, nest: Nest) -> bool:
         return True
     if space != rows:
         return False
-    return op.form in ("map", "random", "gather") or op.form == "reduce"
+    return op.form in ("map", "random", "gather", "reduce")
 
 
 def follows_overwrite(g: Graph, op: Op, members: set[Op]) -> bool:
