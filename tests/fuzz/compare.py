@@ -110,7 +110,7 @@ def compare(program: Program, stages: bool = False) -> Difference | str | None:
             other = line_of(program, compiled_, True)
             if at == other and type(eager) is type(compiled_):
                 return differences_before(program, at, eager, compiled_)
-        if isinstance(eager, ta.errors.IndexingError) and "is out of range" in str(eager):
+        if isinstance(eager, ta.errors.IndexingError) and "out of range" in str(eager):
             if compiled_ is None:
                 return "refused: an index out of range of what nothing reads"
             if at <= caller_line(program):  # the call found it, or the trace what came behind it
