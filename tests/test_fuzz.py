@@ -230,6 +230,16 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("y", "u", "u * w[1:]"),
         CALL,
     ),
+    "what was detached and then written": (
+        ("v = (w * 2).detach_()", "v[1:] = p0[:2]"),
+        ("v", "v.reshape(3)", "v[0]"),
+        CALL,
+    ),
+    "... beside what was detached before": (
+        ("v = w * 2", "u = v.detach()", "v.detach_()", "v[1:] = p0[:2]"),
+        ("u", "v", "v[1:]", "u[:2]"),
+        CALL,
+    ),
     "zeros flow where a write cut a path": (
         ("v = ta.sqrt(p0 - 1)", "v.zero_()"),
         ("v * 2", "p0 * 3"),
