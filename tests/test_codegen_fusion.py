@@ -169,6 +169,11 @@ def test_half_precision_is_refused_by_name() -> None:
     p = program({"x": (float16, (4,))}, lambda x: {"y": ops.exp(x)})
     with pytest.raises(BackendError, match="float16"):
         cpu.compile_program(p, 1)
+    within = program(
+        {"x": (float32, (4,))}, lambda x: {"y": ops.cast(ops.cast(x, dtype=float16), dtype=float32)}
+    )
+    with pytest.raises(BackendError, match="float16"):
+        cpu.compile_program(fuse(within, machine=MACHINE, threads=1), 1)
 
 
 def test_reasons_come_from_the_list_and_kernels_have_facts() -> None:

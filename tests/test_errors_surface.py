@@ -318,9 +318,9 @@ INDEXED: list[tuple[str, Call, int, str]] = [  # of x: f32[4,3], i: i64[4]; an i
     ("take", lambda x, i: x.take_along_dim(i[:, None], 1), -1, "take_along_dim: index -1"),
     ("scatter", lambda x, i: x.scatter(1, i[:, None], 1.0), 3, "scatter: index 3"),
     ("scatter_add", lambda x, i: x.scatter_add(1, i[:, None], x), 3, "scatter_add: index 3"),
-    ("x[i]", lambda x, i: x[i], 4, "gather: index 4 is out of range for axis 0 of size 4"),
-    ("x[:, i]", lambda x, i: x[:, i], -4, "index -4 is out of range for axis 1 of size 3"),
-    ("x[i] =", lambda x, i: set_rows(x, i), 4, "index 4 is out of range for axis 0 of size 4"),
+    ("x[i]", lambda x, i: x[i], 4, "^index: 4 is out of range for a dim of size 4"),
+    ("x[:, i]", lambda x, i: x[:, i], -4, "^index: -4 is out of range for a dim of size 3"),
+    ("x[i] =", lambda x, i: set_rows(x, i), 4, "^index: 4 is out of range for a dim of size 4"),
 ]  # fmt: skip
 
 

@@ -214,9 +214,34 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("v",),
         ("a1 = a0.reshape(3, 1)", "r0 = f(a1, a1.T)", "pull(r0)"),
     ),
+    "a view beside one that is written": (
+        ("q.mul_(w[0])",),
+        ("p0 * 2",),
+        ("r0 = f(a0[:1], a0[2:])", "pull(r0)"),
+    ),
+    "... with nothing in it": (
+        ("p0.sub_(w)",),
+        ("q * 2",),
+        ("r0 = f(a0, a0[3:])", "pull(r0)"),
+    ),
+    "... for the first time": (
+        ("q.mul_(w[0])", "(p0 * 2).sum().backward()"),
+        ("p0",),
+        ("r0 = f(c0[:1], c0[2:])", "pass"),
+    ),
     "a view of what detach_ cut off": (
         ("v = w * 2", "u = v[1:]", "v.detach_()", "y = u * p0[1:]", "v[1] = p0[0]"),
         ("y", "u", "u * w[1:]"),
+        CALL,
+    ),
+    "what was detached and then written": (
+        ("v = (w * 2).detach_()", "v[1:] = p0[:2]"),
+        ("v", "v.reshape(3)", "v[0]"),
+        CALL,
+    ),
+    "... beside what was detached before": (
+        ("v = w * 2", "u = v.detach()", "v.detach_()", "v[1:] = p0[:2]"),
+        ("u", "v", "v[1:]", "u[:2]"),
         CALL,
     ),
     "zeros flow where a write cut a path": (
@@ -246,7 +271,7 @@ def test_what_the_fuzzer_found(name):
     body, returns, caller = FOUND[name]
     program = Program(
         setup,
-        ("p0", "q") if ", a1.T)" in str(caller) else ("p0",),
+        ("p0", "q") if any(s.startswith("r0 = f(") and ", " in s for s in caller) else ("p0",),
         body,
         returns,
         caller=caller,

@@ -117,6 +117,6 @@ def test_indices_out_of_range(bad: int) -> None:
         lambda: TABLE["put_along"].array(x, src[..., 0], index, axis=1, mode="add"),
     ]:
         with pytest.raises(
-            IndexingError, match=f"index {bad} is out of range for axis . of size 3"
+            IndexingError, match=f"index: {bad} is out of range for a dim of size 3"
         ):
             call()

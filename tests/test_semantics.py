@@ -243,6 +243,25 @@ def test_19_21_aliased_inputs_one_mutated(compiled):
     np.testing.assert_allclose(leaf.grad.numpy(), [20, 44, 44])
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_19_21_views_of_one_tensor_that_share_nothing(compiled):
+    """A write is history of all that its base is the base of, as in torch."""
+
+    def f(w, v, y):
+        w.mul_(y)
+        return v * 3
+
+    g = build(f) if compiled else f
+    y = ta.tensor([1.0, 2.0], requires_grad=True)
+    out = g(ta.ones(2), ta.ones(3), y)
+    assert not out.requires_grad
+    b = ta.ones(5)
+    out = g(b[:2], b[2:], y)
+    assert out.requires_grad
+    out.sum().backward()
+    np.testing.assert_array_equal(y.grad.numpy(), [0, 0])
+
+
 def test_22_an_unused_input_has_no_gradient():
     gradients(check(lambda x, y: 2 * x, f32(1, 2), f32(3, 4)), [2, 2], None)
 

@@ -19,7 +19,7 @@ from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program, Value
 from tinyaot.location import Loc
 from tinyaot.ops.core import mode, using
-from tinyaot.overlap import overlapping
+from tinyaot.overlap import overlapping, siblings
 from tinyaot.results import Result, Results, freed_ops, is_dead, uses_of
 from tinyaot.state import Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
@@ -63,6 +63,14 @@ class Capture:
     outside: list[tuple[int, int]] = field(default_factory=list)  # see TraceEngine.outside
 
     @property
+    def recorded(self) -> set[int | None]:
+        """Ids of the inputs that are written in a way that autograd records."""
+        dead = {self.inputs[i].value.id for i in self.dead_inputs}
+        return dead | {
+            o.of for o in self.program.outputs if o.role == "mutated" and o.requires_grad
+        }
+
+    @property
     def joint(self) -> bool:
         """Whether there is a backward half: something to give gradients of, and for."""
         return not self.whole_step and any(x.requires_grad for x in self.inputs)
@@ -80,11 +88,7 @@ def capture(
     depth = 0
     while True:
         try:
-            found = _attempt(fn, args, kwargs, keep_grads, bases, depth)
-            more = _bases(found)
-            if not more.keys() - bases.keys():
-                return found
-            bases = bases | more
+            return _attempt(fn, args, kwargs, keep_grads, bases, depth)
         except NeedBases as need:
             bases = bases | need.bases
         except NeedDepth as need:
@@ -123,21 +127,23 @@ def _attempt(
     except BaseException:
         with suppress(TraceError):
             _new_attributes(reach, names)
+        with suppress(MutationError):
+            _check_bases(engine)  # without them the error may be none
         raise
     finally:
         mode.grad_enabled = grad_mode
         escaped = _put_back(before + identities)
     with using(engine):
         escaped += _new_attributes(reach, names)
-        return _finish(engine, fn, out, tensors, reach, escaped, keep_grads)
+        found = _finish(engine, fn, out, tensors, reach, escaped, keep_grads)
+    _check_bases(engine)
+    return found
 
 
-def _bases(found: Capture) -> dict[History, Tensor]:
-    """The bases to lift where a written input overlaps another; empty if there are none.
-
-    Raises MutationError where overlapping inputs are not views of one base.
-    """
-    lifted = [x for x in found.inputs if isinstance(x.source, Tensor)]
+def _check_bases(engine: TraceEngine) -> None:
+    """Raise NeedBases where a written input overlaps another, or is in its history, and the base
+    of both is not lifted; MutationError where they are not views of one base."""
+    lifted = [x for x in engine.lifted if isinstance(x.source, Tensor)]
     tensors: list[Tensor] = [x.source for x in lifted]
     written = [x.shadow is not None and x.shadow._data.root.written for x in lifted]
     bases: dict[History, Tensor] = {}
@@ -151,7 +157,8 @@ def _bases(found: Capture) -> dict[History, Tensor]:
                     locate=False,
                 )
             bases[t._history] = base_of(t)
-    for i, j in overlapping(tensors, written):
+    recorded = [_written_edge(engine, x) is not None for x in lifted]
+    for i, j in overlapping(tensors, written) + siblings(tensors, recorded):
         a, b = tensors[i], tensors[j]
         if a._history is not b._history:
             raise MutationError(
@@ -164,7 +171,16 @@ def _bases(found: Capture) -> dict[History, Tensor]:
     for t in tensors:  # the base itself, where it is an input, too
         if t._history in bases and not t._chain:
             bases[t._history] = t
-    return bases
+    if bases.keys() - engine.bases.keys():
+        raise NeedBases(engine.bases | bases)
+
+
+def _written_edge(engine: TraceEngine, lifted: Lifted) -> Edge:
+    """The history of an input that was written, if autograd has recorded that."""
+    assert lifted.shadow is not None
+    edge = engine.edge(lifted.shadow) if lifted.shadow._data.root.written else None
+    outside = edge is lifted.shadow or (isinstance(edge, tuple) and edge[0] is lifted.outer)
+    return None if outside else edge
 
 
 def _is_object(x: Any) -> bool:
@@ -278,9 +294,8 @@ def _finish(
         assert lifted.shadow is not None
         root: Root = lifted.shadow._data.root
         if root.written:
-            edge = engine.edge(lifted.shadow)
-            hidden = isinstance(edge, tuple) and edge[0] is lifted.outer
-            differentiable = edge is not None and edge is not lifted.shadow and not hidden
+            edge = _written_edge(engine, lifted)
+            differentiable = edge is not None
             position = engine.lifted.index(lifted)
             if differentiable:
                 written[position] = lifted.shadow

@@ -1,13 +1,14 @@
-"""Which tensors share memory: needed only where one of them is written."""
+"""Which tensors share memory, or a history: needed only where one of them is written."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import History, Tensor
 
 
 def overlapping(tensors: Sequence[Tensor], written: Sequence[bool]) -> list[tuple[int, int]]:
@@ -29,3 +30,20 @@ def overlapping(tensors: Sequence[Tensor], written: Sequence[bool]) -> list[tupl
         ]
         open_.append(i)
     return found
+
+
+def siblings(tensors: Sequence[Tensor], recorded: Sequence[bool]) -> list[tuple[int, int]]:
+    """Pairs of positions whose tensors are views of one base, at least one of which is written in
+    a way that autograd records: that write is in the other's history, too, apart as their elements
+    may be."""
+    if not any(recorded):
+        return []
+    of: dict[History, list[int]] = {}
+    for i, t in enumerate(tensors):
+        of.setdefault(t._history, []).append(i)
+    return [
+        pair
+        for same in of.values()
+        for pair in itertools.combinations(same, 2)
+        if recorded[pair[0]] or recorded[pair[1]]
+    ]

@@ -109,7 +109,9 @@ class Results:
                 base = data.root.tensor
                 assert base is not None
                 dead = self._dead(base) if carrier is None else dead
-                self.results.append(Result("output", output(base), data.path, dead, leaf, carrier))
+                # From the base on, which is cut off from its first value if it was detach_()ed.
+                path = data.path if apart else data.path[len(base._data.path) :]
+                self.results.append(Result("output", output(base), path, dead, leaf, carrier))
             else:
                 self.results.append(Result("output", output(t), (), dead))
 

@@ -19,7 +19,7 @@ from tinyaot.errors import TraceError
 from tinyaot.guards import MISS, TensorGuard
 from tinyaot.halves import Backward, CompiledNode, Executable
 from tinyaot.ops.core import mode
-from tinyaot.overlap import overlapping
+from tinyaot.overlap import overlapping, siblings
 from tinyaot.record import Record
 from tinyaot.recorder import eager
 from tinyaot.results import Result, replay
@@ -69,6 +69,7 @@ class Specialization:
             if o.role == "mutated" and o.of is not None
         ]
         self._written = {position for position, _ in self.mutated}
+        self._recorded = [captured.inputs[i].value.id in captured.recorded for i in self.guards]
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
         self.user_at = [i for i, role in enumerate(gives) if role == "user"]
@@ -164,6 +165,8 @@ class Specialization:
                 if overlapping(inputs, [i in self._written for i in self.guards]):
                     return "inputs share memory that did not"
                 self._known_apart = arrays
+            if siblings(inputs, self._recorded):
+                return "inputs are views of one tensor that were not"
         for position in self.captured.none_grads:
             if sources[position]._grad is not None:
                 return f"{self.captured.inputs[position].name}.grad is not None any more"

@@ -144,7 +144,7 @@ class Binding:
         if check.axis is None:
             attrs = op.attrs
             return not_within(attrs["what"], index, attrs["size"], attrs["ignored"], op.loc)
-        return out_of_range(op.name, index, check.size, check.axis, op.loc)
+        return out_of_range(index, check.size, op.loc)
 
     def _bind(self, inputs: Sequence[np.ndarray]) -> list[tuple[int, np.ndarray]]:
         """Point at these arrays. Of those that C cannot use in place: (position, dense copy)."""

@@ -159,12 +159,12 @@ def compile_program(
 
 def refuse_half(program: Program) -> None:
     """Raise BackendError for a dtype that C has no arithmetic for."""
-    names = {i.value.id: i.name or "an input" for i in program.inputs}
-    names |= {r.id: n.op for n in program.all_nodes for r in n.results}
-    for id_, value in program.values.items():
+    values = [(i.name or "an input", i.value) for i in program.inputs]
+    values += [(n.op, r) for n in program.all_nodes for r in n.results]  # those inside regions, too
+    for name, value in values:
         if value.type.dtype.short in ("f16", "bf16"):
             raise BackendError(
-                f"{names[id_]}: the C backend has no {value.type.dtype.name}; cast to float32, or "
+                f"{name}: the C backend has no {value.type.dtype.name}; cast to float32, or "
                 f"use backend='numpy'"
             )
 

@@ -19,11 +19,14 @@ from tinyaot.shapes import Shape, TensorType
 _BLOCK = 1 << 12  # elements looked at one by one at a time: bounds the memory that this takes
 
 
-def out_of_range(op: str, index: int, size: int, axis: int, at: Loc | None = None) -> IndexingError:
-    """The error for an index that is not in -size .. size - 1 along an axis. `at`: the user's line,
-    where that is not the one that runs."""
+def out_of_range(index: int, size: int, at: Loc | None = None) -> IndexingError:
+    """The error for an index that is not in -size .. size - 1. `at`: the user's line, where that is
+    not the one that runs. The user wrote `x[i]`: neither an op's name (functions that take indices
+    say by `within` what is wrong) nor the axis of what is gathered from, a view of x by the rest of
+    the index, would help."""
+    wanted = f"it must lie in {-size} .. {size - 1}" if size else "there is nothing to choose from"
     return IndexingError(
-        f"{op}: index {index} is out of range for axis {axis} of size {size}", at=at
+        f"index: {index} is out of range for a dim of size {size}: {wanted}", at=at
     )
 
 
@@ -36,14 +39,14 @@ def not_within(
     return IndexingError(f"{what} {index} is out of range: {wanted}{other}", at=at)
 
 
-def check_ranges(op: str, indices: Sequence[np.ndarray], shape: Shape, axes: Sequence[int]) -> None:
+def check_ranges(indices: Sequence[np.ndarray], shape: Shape, axes: Sequence[int]) -> None:
     """IndexingError for an index that is not in -size .. size - 1."""
     for index, axis in zip(indices, axes, strict=True):
         if not index.size:
             continue
         low, high, size = int(index.min()), int(index.max()), shape[axis]
         if low < -size or high >= size:
-            raise out_of_range(op, low if low < -size else high, size, axis)
+            raise out_of_range(low if low < -size else high, size)
 
 
 def _within_type(x: TensorType, what: str, size: int, ignored: int) -> TensorType:

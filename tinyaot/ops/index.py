@@ -43,10 +43,12 @@ def _check_index(op: str, index: TensorType) -> None:
         )
 
 
-def _check_empty(op: str, x: TensorType, index: TensorType, axis: int) -> None:
+def _check_empty(x: TensorType, index: TensorType, axis: int) -> None:
     """Of an axis without elements every index is out of range, whatever its value."""
     if index.size and not x.shape[axis]:
-        raise IndexingError(f"{op}: an index is out of range for axis {axis} of size 0")
+        raise IndexingError(
+            "index: out of range for a dim of size 0: there is nothing to choose from"
+        )
 
 
 def _check_mode(op: str, mode: str) -> None:
@@ -73,7 +75,7 @@ def _gather_shape(op: str, x: TensorType, indices: Sequence[TensorType], axes: S
         raise IndexingError(f"{op}: {tuple(axes)} are not distinct axes of shape {x.shape}")
     for index, axis in zip(indices, axes, strict=True):
         _check_index(op, index)
-        _check_empty(op, x, index, axis)
+        _check_empty(x, index, axis)
     common = broadcast_shapes(op, *(i.shape for i in indices))
     return common + tuple(n for a, n in enumerate(x.shape) if a not in axes)
 
@@ -83,7 +85,7 @@ def _gather(x: np.ndarray, *indices: np.ndarray, axes: Shape) -> np.ndarray:
     try:
         result = front[indices]
     except IndexError:
-        check_ranges("gather", indices, x.shape, axes)
+        check_ranges(indices, x.shape, axes)
         raise
     return np.asarray(result, order="C")
 
@@ -100,7 +102,7 @@ def _leading(axes: Shape) -> Shape:
 def _gather_into(out: np.ndarray, x: np.ndarray, *indices: np.ndarray, axes: Shape) -> None:
     if axes == (0,) and x.flags.c_contiguous and x.shape[0] > 0:
         # Copies nothing besides, but "raise" would buffer all of `out`, so look at bounds first.
-        check_ranges("gather", indices, x.shape, axes)
+        check_ranges(indices, x.shape, axes)
         np.take(x, indices[0], axis=0, out=out, mode="wrap")
     else:
         np.copyto(out, _gather(x, *indices, axes=axes))
@@ -157,7 +159,7 @@ def _scatter_into(
     axes: Shape,
     mode: str,
 ) -> None:
-    check_ranges("scatter", indices, base.shape, axes)
+    check_ranges(indices, base.shape, axes)
     if not same_buffer(out, base):
         np.copyto(out, base)
     if mode == "set":
@@ -265,7 +267,7 @@ scatter: Primitive = declare(
 def _along_shape(op: str, x: TensorType, index: TensorType, axis: int) -> Shape:
     _check_index(op, index)
     check_axis(op, x, axis)
-    _check_empty(op, x, index, axis)
+    _check_empty(x, index, axis)
     if index.ndim != x.ndim or any(
         m > n for a, (m, n) in enumerate(zip(index.shape, x.shape)) if a != axis
     ):
@@ -287,7 +289,7 @@ def _take_along(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     try:
         result = x[_mesh(index, axis)]
     except IndexError:
-        check_ranges("take_along", [index], x.shape, [axis])
+        check_ranges([index], x.shape, [axis])
         raise
     return np.asarray(result, order="C")
 
@@ -330,7 +332,7 @@ def _put_along_type(
 def _put_along_into(
     out: np.ndarray, base: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, mode: str
 ) -> None:
-    check_ranges("put_along", [index], base.shape, [axis])
+    check_ranges([index], base.shape, [axis])
     if not same_buffer(out, base):
         np.copyto(out, base)
     if mode == "set":
