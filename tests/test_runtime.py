@@ -17,7 +17,10 @@ pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C comp
 # shares of the level before are finished.
 NOTES = """
 enum { LEVELS = 5, MOST = 8 };
-struct notes { int shares, wrong; atomic_int count; int at[LEVELS * MOST]; atomic_int over[LEVELS]; };
+struct notes {
+  int shares, wrong, at[LEVELS * MOST];
+  atomic_int count, over[LEVELS];
+};
 static void note(void *frame, int level, int share) {
   struct notes *n = frame;
   if (level && atomic_load(&n->over[level - 1]) != n->shares) n->wrong = 1;
