@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 
@@ -163,6 +164,31 @@ def test_a_bad_index_raises() -> None:
     assert y.shape == (2, 3)
     with pytest.raises(IndexingError, match="out of range"):
         executable.run("step", [x, np.array([0, 4])])
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2])
+def test_after_a_bad_index_no_later_level_runs(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fuse = importlib.import_module("tinyaot.passes.fuse")  # else the plan is for one thread
+    monkeypatch.setattr(fuse, "plan_fusion", lambda p, n, machine: plan_among(p, (n,), machine))
+    p = program(
+        {"x": (float32, (40, 3)), "i": (int64, (40,)), "p": (float32, (40, 3))},
+        lambda x, i, p: {"p": ops.sub(p, ops.sum(ops.gather(x, i, axes=(0,)), axes=(0,)))},
+        {"p": "p"},
+    )
+    executable = cpu.Executable(p, threads=threads)
+    assert f"&f, 2, {threads})" in executable.compiled.source
+    x, i, old = np.ones((40, 3), np.float32), np.arange(40), np.zeros((40, 3), np.float32)
+    i[33] = 40
+    for _ in range(3):
+        with pytest.raises(IndexingError, match="40 is out of range"):
+            executable.run("step", [x, i, old])
+        assert not old.any()
+    i[33] = 0
+    (new,) = executable.run("step", [x, i, old])
+    assert new is old and (old == -40).all()
 
 
 def test_half_precision_is_refused_by_name() -> None:

@@ -1,4 +1,4 @@
-"""Random steps compiled to C agree with the interpreter, on poisoned memory and 1 or 2 threads."""
+"""Random steps compiled to C agree with the interpreter, on poisoned memory and 1 to 8 threads."""
 
 from __future__ import annotations
 
@@ -57,6 +57,18 @@ def agree(program: Program, threads: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_steps_on_two_threads(seed: int, on_threads: None) -> None:
     agree(random_step(seed), 2, seed)
+
+
+@pytest.mark.parametrize("threads", [3, 8])
+def test_whoever_runs_a_share_the_bits_are_the_same(threads: int, on_threads: None) -> None:
+    program = random_step(threads)
+    arrays = random_arrays(program, threads)
+    executable = cpu.Executable(program, threads=threads)
+    first = executable.run("step", [a.copy() for a in arrays])
+    for _ in range(40):
+        again = executable.run("step", [a.copy() for a in arrays])
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(first, again, strict=True))
+    agree(program, threads, threads)
 
 
 @pytest.mark.parametrize("seed", range(12, 18))

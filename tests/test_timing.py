@@ -102,9 +102,9 @@ def test_clocks_stand_between_kernels() -> None:
         "    lap()",
         "    return [y]",
     ]
-    c = "  one(f->b, me, f->error);\n  rt->barrier();\n  two(f->b, me, f->error);\n"
-    text = c_with_laps(c, ["one", "two"], threads=4)
+    c = "  case 0:\n    one(f->b, share, f->error);\n  case 1:\n    two(f->b, share, f->error);\n"
+    text = c_with_laps(c, ["one", "two"], shares=4)
     assert "tinyaot_laps[4][2]" in text and text.count("tinyaot_clock();") == 4
     first, second = text.index("  one("), text.index("  two(")
-    assert text.index("[me][0] +=") < text.index("rt->barrier") < text.index("[me][1] -=")
-    assert text.index("[me][0] -=") < first < second < text.index("[me][1] +=")
+    assert text.index("[share][0] +=") < text.index("case 1") < text.index("[share][1] -=")
+    assert text.index("[share][0] -=") < first < second < text.index("[share][1] +=")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_CALL = re.compile(r"^  (\w+)\(f->b, me, f->error\);$", re.M)
+_CALL = re.compile(r"^ +(\w+)\(f->b, share, f->error\);$", re.M)
 _LAPS = """#include <time.h>
-double tinyaot_laps[{threads}][{kernels}];
+double tinyaot_laps[{shares}][{kernels}];
 static double tinyaot_clock(void) {{
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -39,15 +39,15 @@ def python_with_laps(source: str, kernels: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def c_with_laps(source: str, kernels: Sequence[str], threads: int) -> str:
-    """C text that adds the seconds of every kernel to `tinyaot_laps[thread][kernel]`.
+def c_with_laps(source: str, kernels: Sequence[str], shares: int) -> str:
+    """C text that adds the seconds of every kernel to `tinyaot_laps[share][kernel]`.
 
     kernels: names of the functions that are one, in order.
     """
     number = {name: i for i, name in enumerate(kernels)}
 
     def timed(call: re.Match[str]) -> str:
-        at = f"tinyaot_laps[me][{number[call[1]]}]"
+        at = f"tinyaot_laps[share][{number[call[1]]}]"
         return f"  {at} -= tinyaot_clock();\n{call[0]}\n  {at} += tinyaot_clock();"
 
-    return _LAPS.format(threads=threads, kernels=max(len(kernels), 1)) + _CALL.sub(timed, source)
+    return _LAPS.format(shares=shares, kernels=max(len(kernels), 1)) + _CALL.sub(timed, source)

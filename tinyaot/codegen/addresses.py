@@ -27,7 +27,7 @@ class Pointer:
 
 @dataclass(slots=True)
 class Addresses:
-    """Names buffers: inputs and outputs by position in `b`, the arena, and a thread's scratch."""
+    """Names buffers: inputs and outputs by position in `b`, the arena, and a share's scratch."""
 
     plan: FusionPlan
     types: dict[str, str]  # C type of a dtype in memory
@@ -44,8 +44,8 @@ class Addresses:
                 text = f"{kind}(arena + {home.at})"
             case "scratch":
                 text = f"{kind}(scratch + {home.at})"
-            case _:  # partial: a thread's own while it is made, the first thread's when read
-                mine = f" + me * {home.step}L" if home.region is region else ""
+            case _:  # partial: a share's own while it is made, the first share's when read
+                mine = f" + share * {home.step}L" if home.region is region else ""
                 text = f"{kind}(arena + {home.at}{mine})"
         return text + (f" + {home.shift}" if home.shift else "")
 

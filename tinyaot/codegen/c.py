@@ -1,8 +1,8 @@
-"""One C function for a whole entry point: regions by level, a barrier between levels.
+"""One C function for a whole entry point: regions by level, each level in shares.
 
 Each region is a function of its own, headed by a comment that names its ops and the user's lines;
-its loop nests are kernels, printed once however many regions call them. The step runs in one
-parallel region; what has no tile runs on one thread.
+its loop nests are kernels, printed once however many regions call them. The runtime's threads run
+the shares of a level in any order, then those of the next; what has no tile is in one share.
 """
 
 from __future__ import annotations
@@ -109,34 +109,33 @@ class _Entry:
 
     def run(self) -> list[str]:
         plan = self.plan
-        calls: list[str] = []
+        cases: list[str] = []
         level, checked = 0, 0
         for number, region in enumerate(plan.regions):
-            if plan.level[region] != level and level:
-                calls.append("  rt->barrier();" if plan.threads > 1 else "")
-                # No level writes another's slots, so all threads decide alike.
-                if checked < len(self.checks):
-                    error = f"f->error, {checked}, {len(self.checks)}"
-                    calls.append(f"  if (any_error({error})) return;")
-                checked = len(self.checks)
-            level = plan.level[region]
+            if plan.level[region] != level:
+                cases += ["    return;"] if level else []
+                cases.append(f"  case {level}:")
+                level, checked = plan.level[region], len(self.checks)
+                # No level writes another's slots, so all shares decide alike.
+                if checked:
+                    cases.append(f"    if (any_error(f->error, 0, {checked})) return;")
             text = self.region(region, number)
             self.regions.append((region, text))
-            calls.append(f"  {self.name}_region_{number}(f->b, me, f->error);")
+            cases.append(f"    {self.name}_region_{number}(f->b, share, f->error);")
         step = [
             f"struct {self.name}_frame {{ void **b; int64_t *error; }};",
             "",
-            f"static void {self.name}_step(void *frame, int me) {{",
+            f"static void {self.name}_step(void *frame, int level, int share) {{",
             f"  struct {self.name}_frame *f = frame;",
-            "  UNUSED(f), UNUSED(me);",
-            *(c for c in calls if c),
+            "  UNUSED(f), UNUSED(share);",
+            "  switch (level) {",
+            *cases,
+            "  }",
             "}",
             "",
             f"int tinyaot_{self.name}(void **b) {{",
             f"  struct {self.name}_frame f = {{b, b[{self.arena + 2}]}};",
-            f"  rt->parallel({self.name}_step, &f, {plan.threads});"
-            if plan.threads > 1
-            else f"  {self.name}_step(&f, 0);",
+            f"  rt->parallel({self.name}_step, &f, {level}, {plan.threads});",
             f"  return any_error(f.error, 0, {len(self.checks)});",
             "}",
         ]
@@ -144,15 +143,15 @@ class _Entry:
 
     # ---- a region -------------------------------------------------------------------------------
     def region(self, region: Region, number: int) -> str:
-        per_thread = padded(self.plan.storage.scratch)
+        per_share = padded(self.plan.storage.scratch)
         lines = [
             comment(self.g.forms.ops, region),
-            f"static void {self.name}_region_{number}(void **b, int me, int64_t *error) {{",
+            f"static void {self.name}_region_{number}(void **b, int share, int64_t *error) {{",
             f"  char *const arena = b[{self.arena}];",
             f"  char *const scratch = (char *)b[{self.arena + 1}]"
-            f" + me * ({per_thread}L + pack_bytes);",
-            f"  char *const pack = scratch + {per_thread}L;",
-            "  UNUSED(arena), UNUSED(scratch), UNUSED(pack), UNUSED(error), UNUSED(me);",
+            f" + share * ({per_share}L + pack_bytes);",
+            f"  char *const pack = scratch + {per_share}L;",
+            "  UNUSED(arena), UNUSED(scratch), UNUSED(pack), UNUSED(error), UNUSED(share);",
         ]
         for op in region.members:
             if region.kind[op] == "acc" and op in self.plan.storage.homes:
@@ -186,16 +185,16 @@ class _Entry:
         turn: int | None,
         pad: str = "  ",
     ) -> list[str]:
-        """A loop over tiles of some labels, shared among threads unless turn is None. One tile
-        alone goes to the thread whose turn it is."""
+        """A loop over tiles of some labels, shared out unless turn is None. One tile alone is in
+        the share whose turn it is."""
         counts = [-(-a.size // region.block[a]) for a in atoms]
         tiles, threads = math.prod(counts), self.plan.threads
         head = f"{pad}for (int64_t {name} = 0; {name} < {tiles}; {name}++) {{"
         if turn is not None and threads > 1:
             if tiles == 1:
-                first, last = f"me == {turn % threads} ? 0 : 1", "1"
+                first, last = f"share == {turn % threads} ? 0 : 1", "1"
             else:  # contiguous shares, as even as can be
-                first, last = (f"{tiles}L * {x} / {threads}" for x in ("me", "(me + 1)"))
+                first, last = (f"{tiles}L * {x} / {threads}" for x in ("share", "(share + 1)"))
             head = f"{pad}for (int64_t {name} = {first}; {name} < {last}; {name}++) {{"
         lines = [head]
         for a, count in zip(atoms, counts):
