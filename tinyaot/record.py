@@ -115,12 +115,12 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Point:
-    """One way to partition that was looked at. `is_exact`: the planned peak is that of a finished
-    plan; else of a quick one, in the given order of nodes and without what a backend fuses."""
+    """One way to partition that was looked at. `planned_peak`: None where nobody needed to know it.
+    `is_exact`: it is that of a finished plan; else of a quick one, in the given order of nodes."""
 
     name: str
     saved_bytes: int
-    planned_peak: int
+    planned_peak: int | None
     extra_flops: int
     extra_seconds: float
     chosen: bool

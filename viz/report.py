@@ -125,14 +125,16 @@ def _partitions(out: Console, record: Any) -> None:
         return
     columns = ("way", "saved", "planned peak", "extra FLOPs", "extra time", "")
     rows = table("Ways to split forward from backward", *columns, numbers=(1, 2, 3, 4))
+    planned = [p for p in record.pareto if p.planned_peak is not None]
     for p in record.pareto:
-        peak = bytes_text(p.planned_peak) if p.is_exact else f"<= {bytes_text(p.planned_peak)}"
+        bound = "" if p.is_exact or p.planned_peak is None else "<= "
+        peak = bound + bytes_text(p.planned_peak)
         sizes = (bytes_text(p.saved_bytes), peak)
         extra = (count_text(p.extra_flops), seconds_text(p.extra_seconds))
-        note = "chosen" if p.chosen else "" if _on_front(p, record.pareto) else "beaten by another"
+        note = "chosen" if p.chosen else "" if _on_front(p, planned) else "beaten by another"
         rows.add_row(p.name, *sizes, *extra, note)
     out.print(rows)
-    _plot(out, record.pareto)
+    _plot(out, planned)
 
 
 def _plot(out: Console, points: Iterable[Any]) -> None:
@@ -146,7 +148,10 @@ def _plot(out: Console, points: Iterable[Any]) -> None:
 
 
 def _on_front(point: Any, points: Iterable[Any]) -> bool:
-    """Whether no other point is as small and as quick, and better in one of the two."""
+    """Whether no other point is as small and as quick, and better in one of the two (one without a
+    planned peak is beaten by none)."""
+    if point.planned_peak is None:
+        return True
     here = point.planned_peak, point.extra_seconds
     others = ((p.planned_peak, p.extra_seconds) for p in points)
     return not any(o[0] <= here[0] and o[1] <= here[1] and o != here for o in others)

@@ -26,6 +26,7 @@ from tinyaot.backends.machine import this_machine, thread_count
 from tinyaot.backends.runtime import load_pool, pack_bytes
 from tinyaot.backends.runtime import prepare as prepare
 from tinyaot.backends.toolchain import Build, find_compiler
+from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.products import Size
@@ -200,7 +201,7 @@ def aligned(nbytes: int) -> np.ndarray:
 
 def load(source: str, whole: bool = False) -> ctypes.CDLL:
     """The library of a compiled step, whose parts compile side by side unless it is `whole`."""
-    return ctypes.CDLL(str(Build([source] if whole else split(source, SIDE_BY_SIDE)).path()))
+    return ctypes.CDLL(str(Build([source] if whole else split(fold(source), SIDE_BY_SIDE)).path()))
 
 
 class Executable:

@@ -23,8 +23,8 @@ class Index:
     const: int = 0
     terms: tuple[tuple[int, str], ...] = ()
 
-    def shifted(self, by: int) -> Index:
-        return Index(self.const + by, self.terms)
+    def plus(self, coefficient: int, name: str) -> Index:
+        return Index(self.const, (*self.terms, (coefficient, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,12 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The partial results of all threads, added in order."""
+    """The partial results of all threads, added in order. `step`: the parameter that says how far
+    they are apart, so that one kernel serves every size."""
 
     array: str
     index: Index
-    step: int
+    step: str
     count: int
 
 

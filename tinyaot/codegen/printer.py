@@ -134,7 +134,7 @@ class Printer:
             case Position(index, dtype):
                 return f"({self.dialect.scalar[dtype.short]})({self.index(index)})"
             case Total(array, index, step, count):
-                parts = [f"{array}[{self.index(index.shifted(t * step))}]" for t in range(count)]
+                parts = [f"{array}[{self.index(index.plus(t, step))}]" for t in range(count)]
                 return " + ".join(parts)
             case Checked(value, size, slot):
                 return f"checked_index({self.expr(value)}, {size}, error + {slot})"

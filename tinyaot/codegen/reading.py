@@ -55,7 +55,7 @@ class Reader(Frame):
         pointer = self.where.of(access, self.region)
         name, index = self.param(pointer.text, pointer.dtype), self.index(pointer.strides)
         if pointer.step:
-            return Total(name, index, pointer.step, pointer.count)
+            return Total(name, index, self.param(str(pointer.step), None), pointer.count)
         return Load(name, index)
 
     def iota(self, access: Access) -> Expr:

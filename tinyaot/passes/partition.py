@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tinyaot.cost import NUMPY_RATES, Rates
 from tinyaot.errors import ArgumentError, BudgetError
 from tinyaot.ir import Program
-from tinyaot.passes.candidates import Found, PeakOf, Search
+from tinyaot.passes.candidates import Candidate, Found, PeakOf, Search
 from tinyaot.passes.splitgraph import PICO, Choice, SplitGraph
 from tinyaot.record import Decision
 
@@ -139,7 +139,6 @@ def _summary(
     chosen = found.chosen
     numbers: dict[str, float] = {
         "saved_bytes": chosen.choice.bytes,
-        "planned_peak": chosen.known_peak,
         "extra_flops": chosen.choice.cost.flops,
         "extra_seconds": chosen.choice.cost.seconds,
         "step_seconds": chosen.seconds,
@@ -148,13 +147,15 @@ def _summary(
         numbers["gap_seconds"] = chosen.gap / PICO
     else:
         numbers["gap_flops"] = chosen.gap
+    if (peak := _peak(chosen)) is not None:
+        numbers["planned_peak"] = peak
     if budget is not None:
         numbers["budget"] = budget
     alternatives = tuple(
         {
             "name": c.name,
             "saved_bytes": c.choice.bytes,
-            "planned_peak": c.known_peak,
+            "planned_peak": _peak(c),
             "extra_flops": c.choice.cost.flops,
             "extra_seconds": c.choice.cost.seconds,
             "chosen": c is chosen,
@@ -164,6 +165,13 @@ def _summary(
     )
     name = strategy if isinstance(strategy, str) else "function"
     return Decision("partition", None, name, found.reason, numbers, alternatives)
+
+
+def _peak(candidate: Candidate) -> int | None:
+    """A planned peak; of fused code, which takes a plan of the backend's, only one that is known."""
+    if candidate.graph.rates.saved and not candidate.is_lowered:
+        return None
+    return candidate.known_peak
 
 
 def _network(search: Search, choice: Choice) -> Decision:

@@ -15,8 +15,9 @@ from tinyaot.ir import Program
 from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.levels import Overwritten, levels
+from tinyaot.passes.fusion.limits import mask, masks_read
 from tinyaot.passes.fusion.machine import Machine
-from tinyaot.passes.fusion.model import FORK, best_block
+from tinyaot.passes.fusion.model import FORK, best_block, op_ns
 from tinyaot.passes.fusion.regions import NEARLY, Region, Stuck, partition
 from tinyaot.passes.fusion.statements import Schedule, schedule
 from tinyaot.passes.fusion.storage import Storage, place, verify
@@ -64,7 +65,7 @@ def plan_among(
             if leaf.value in late:
                 g.late.add(add_copy(g, op, readers=False))
         try:
-            plans = [(n, partition(g, n)) for n in dict.fromkeys(threads)]
+            plans = plan_for(g, sorted(set(threads)))
             fastest = min(total_ns(*plan) for plan in plans)
             # of nearly equal plans that for fewer threads, which hold fewer parts
             number, regions = next(p for p in plans if total_ns(*p) <= NEARLY * fastest)
@@ -76,6 +77,24 @@ def plan_among(
             if not new:
                 raise
             late |= new
+
+
+def plan_for(g: Graph, threads: Sequence[int]) -> list[tuple[int, list[Region]]]:
+    """Plans by number of threads, but for those that cannot be as cheap as that for the most."""
+    most = threads[-1]
+    regions = partition(g, most)
+    bound = NEARLY * total_ns(most, regions)
+    least = least_ns(g) if len(threads) > 1 else 0.0
+    fewer = [(n, partition(g, n)) for n in threads[:-1] if least / n <= bound]
+    return [*fewer, (most, regions)]
+
+
+def least_ns(g: Graph) -> float:
+    """What no plan for one thread costs less than: every op once, in one tile, with triangular
+    loops at half their length."""
+    masks = (mask(g, op) for op in masks_read(g, g.work))
+    short = {found[0] for found in masks if found}
+    return sum(float(op_ns(g, op, lambda a: a.size / 2 if a in short else a.size)) for op in g.work)
 
 
 def total_ns(threads: int, regions: Sequence[Region]) -> float:
