@@ -4,7 +4,7 @@ A peer is a file that hands `serve` a function of (workload, params, batch, thre
 gives a `Trainer` (the class itself will do).  The driver (`run.py`) speaks one JSON object
 per line:
 
-    {"cmd": "build", "workload": NAME}      -> {"first_call_s", "baseline_kb", ...}
+    {"cmd": "build", "name": WORKLOAD}       -> {"first_call_s", "baseline_kb", ...}
     {"cmd": "check", "steps": K}            -> {"losses": [...], "moved": {...}}
     {"cmd": "time", "seconds": S}           -> {"step_s": ...}
     {"cmd": "memory"}                       -> {"steady_kb"}
@@ -20,7 +20,7 @@ import time
 import traceback
 
 import numpy as np
-from workloads import WORKLOADS
+from workloads import workload
 
 
 class Trainer:
@@ -62,8 +62,8 @@ class Worker:
         self.build_trainer, self.threads, self.trainer = build, threads, None
         self.losses, self.repeat = [], 1
 
-    def build(self, workload):
-        self.workload = WORKLOADS[workload]
+    def build(self, name):
+        self.workload = workload(name)
         self.start, batch = self.workload.make()
         baseline = proc_kb("VmRSS")
         params = {k: v.copy() for k, v in self.start.items()}
@@ -71,7 +71,7 @@ class Worker:
         began, cpu = time.perf_counter(), cpu_seconds()
         self.trainer = self.build_trainer(self.workload, params, batch, self.threads)
         self.losses = [self.trainer.wait(self.trainer.step())]
-        first = time.perf_counter() - began
+        first, cpu = time.perf_counter() - began, cpu_seconds() - cpu
         # some peers warm up in stages (tinygrad captures on the second call)
         began = time.perf_counter()
         for _ in range(3):
@@ -79,7 +79,7 @@ class Worker:
         return {
             "first_call_s": first,
             "warmup3_s": time.perf_counter() - began,
-            "first_call_cpu_s": cpu_seconds() - cpu,
+            "first_call_cpu_s": cpu,
             "baseline_kb": baseline,
             "build_peak_kb": proc_kb("VmHWM"),
         }

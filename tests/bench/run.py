@@ -3,6 +3,8 @@
 
     python3 run.py                          all peers, all workloads, 2 threads
     python3 run.py -w mlp_tiny -p torch_eager jax -t 1 --rounds 3
+    python3 run.py -w mlp_tiny@batch=61 gpt_block@blocks=4    in other sizes (see workloads.py)
+    python3 run.py -w variants                                VARIANTS, below
 
 Each (workload, peer) pair gets a process of its own in the peer's virtual
 environment.  The processes of a workload are alive together and timed in
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import select
 import statistics
 import subprocess
@@ -46,6 +49,31 @@ PEERS = {
     "tinyaot_c": (HERE_PYTHON, "peers/tinyaot_step.py", "c"),
 }
 ALL_WORKLOADS = ["mlp_tiny", "mlp_wide", "mlp_deep", "chain", "gpt_block", "gpt_long", "cnn_small"]
+# Sizes that nothing was chosen for: a compiler should fall off no cliff there.
+VARIANTS = [
+    "mlp_tiny@batch=1",
+    "mlp_tiny@batch=61",
+    "mlp_tiny@batch=512",
+    "mlp_tiny@sizes=64x128x128x128x128x10",
+    "mlp_wide@batch=61",
+    "mlp_wide@sizes=784x300x100x10",
+    "mlp_deep@depth=4",
+    "mlp_deep@depth=32",
+    "mlp_deep@batch=61,width=100",
+    "mlp_deep@batch=256,width=512,depth=4",
+    "chain@rows=61",
+    "chain@rows=1000,cols=1000",
+    "gpt_block@blocks=1",
+    "gpt_block@blocks=4",
+    "gpt_block@B=3,T=61",
+    "gpt_block@D=96,H=3,B=16",
+    "gpt_long@T=512",
+    "gpt_long@T=2048",
+    "gpt_long@B=2,T=1000",
+    "cnn_small@batch=61",
+    "cnn_small@batch=8,side=32,c1=24,c2=48",
+]
+OURS = ("tinyaot_", "hand_c")  # no peers: what is compared with them
 QUIET = 0.3  # seconds for the previous peer's spinning threads to go to sleep
 Answer = dict[str, Any]
 
@@ -158,7 +186,7 @@ def run_workload(
                 results[name] = {"error": f"no environment {PEERS[name][0]!r}", "times": []}
                 continue
             peer = Peer(name, args.envs, threads, cache)
-            built = peer.ask(cmd="build", workload=workload, timeout=args.build_timeout)
+            built = peer.ask(cmd="build", name=workload, timeout=args.build_timeout)
             if "error" not in built:
                 built.update(peer.ask(cmd="check", steps=args.check_steps))
             results[name] = built | {"versions": peer.versions, "times": []}
@@ -284,6 +312,27 @@ def show(workload: str, threads: int, results: dict[str, Answer]) -> None:
         print("| " + " | ".join(row) + " |", flush=True)
 
 
+def best_peer(results: dict[str, Answer]) -> str | None:
+    """The fastest peer of a workload."""
+    timed = {n: r["step_s"] for n, r in results.items() if "step_s" in r}
+    peers = [n for n in timed if not n.startswith(OURS)]
+    return min(peers, key=timed.__getitem__, default=None)
+
+
+def show_ratios(runs: list[Answer]) -> None:
+    """One line for each workload: tinyaot's step against the best peer's and hand-written C."""
+    print("\n## tinyaot_c\n\n| workload | threads | step | best peer | / its step | / hand C |")
+    print("|---" * 6 + "|")
+    for run in runs:
+        results = run["results"]
+        steps = {n: r["step_s"] for n, r in results.items() if "step_s" in r}
+        best, mine = best_peer(results), steps.get("tinyaot_c")
+        if mine is not None:
+            ratios = [f"{mine / steps[n]:.2f}" if n in steps else "-" for n in (best, "hand_c")]
+            row = [run["workload"], str(run["threads"]), seconds(mine), best or "-", *ratios]
+            print("| " + " | ".join(row) + " |")
+
+
 def append(path: Path | None, line: Answer) -> None:
     if path is not None:
         with path.open("a") as file:
@@ -298,8 +347,14 @@ def options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    workloads = [*ALL_WORKLOADS, "none"]
-    add("-w", "--workloads", nargs="+", default=ALL_WORKLOADS, choices=workloads)
+    add(
+        "-w",
+        "--workloads",
+        nargs="+",
+        default=ALL_WORKLOADS,
+        metavar="NAME[@KEY=NUMBER,...]",
+        help=f"{', '.join(ALL_WORKLOADS)}, any of these in other sizes, variants, none",
+    )
     add("-p", "--peers", nargs="+", default=list(PEERS), choices=[*PEERS, "none"])
     add(
         "-x",
@@ -325,20 +380,44 @@ def options() -> argparse.Namespace:
         PEERS[name] = (venv, str(Path(file).resolve()), variant)
         args.peers.append(name)
     args.peers = [p for p in args.peers if p != "none"]
+    if "variants" in args.workloads:
+        args.workloads = [*(w for w in args.workloads if w != "variants"), *VARIANTS]
     args.workloads = [w for w in args.workloads if w != "none"]
+    unknown = [w for w in args.workloads if w.partition("@")[0] not in ALL_WORKLOADS]
+    if unknown:
+        parser.error(f"no workload {unknown[0]!r}; there are {', '.join(ALL_WORKLOADS)}")
     args.envs = args.envs.resolve()
     return args
 
 
+def machine() -> Answer:
+    """What figures depend on, besides versions."""
+    info = Path("/proc/cpuinfo").read_text()
+    models = [x.partition(":")[2].strip() for x in info.splitlines() if x.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+        "load": os.getloadavg()[0],
+        "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
 def main() -> None:
     args = options()
+    append(args.output, {"machine": machine()})
+    runs = []
     for threads in args.threads:
         if args.limits:
             append(args.output, {"limits": show_limits(args.envs, threads), "threads": threads})
         for workload in args.workloads:
             results = run_workload(workload, args.peers, args, threads)
             show(workload, threads, results)
-            append(args.output, {"workload": workload, "threads": threads, "results": results})
+            runs.append({"workload": workload, "threads": threads, "results": results})
+            append(args.output, runs[-1])
+    show_ratios(runs)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from the same start; the driver checks losses and parameter movement.
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def mlp(name, batch, sizes, activation, optimizer):
     return Workload(name, init, loss, optimizer, gemms)
 
 
-def mlp_deep(name="mlp_deep", batch=64, width=256, depth=16, classes=10):
+def mlp_deep(name, batch=64, width=256, depth=16, classes=10):
     def init(rng):
         params = {}
         for i in range(depth):
@@ -124,7 +125,7 @@ def mlp_deep(name="mlp_deep", batch=64, width=256, depth=16, classes=10):
 # ---- an elementwise chain ---------------------------------------------------
 
 
-def chain(name="chain", rows=4096, cols=1024):
+def chain(name, rows=4096, cols=1024):
     """Twelve elementwise operations on `rows * cols` values, then a sum.
 
     x and the two broadcast vectors are the parameters, so the step reads and
@@ -211,7 +212,7 @@ def gpt(name, B, T, D, H, blocks=2, vocab=256):
 # ---- a small convolutional net ----------------------------------------------
 
 
-def cnn(name="cnn_small", batch=64, side=28, c1=16, c2=32, classes=10):
+def cnn(name, batch=64, side=28, c1=16, c2=32, classes=10):
     flat = c2 * (side // 4) ** 2
 
     def init(rng):
@@ -240,15 +241,33 @@ def cnn(name="cnn_small", batch=64, side=28, c1=16, c2=32, classes=10):
     return Workload(name, init, loss, Optimizer("sgd", 0.05), gemms)
 
 
-WORKLOADS = {
-    w.name: w
-    for w in (
-        mlp("mlp_tiny", 32, (64, 128, 10), "relu", Optimizer("sgd", 0.1)),
-        mlp("mlp_wide", 256, (784, 1024, 1024, 10), "gelu", ADAMW),
-        mlp_deep(),
-        chain(),
-        gpt("gpt_block", B=8, T=128, D=256, H=4),
-        gpt("gpt_long", B=1, T=1024, D=128, H=4),
-        cnn(),
-    )
+MAKERS = {  # by name: a function of the name and of what may be changed
+    "mlp_tiny": partial(
+        mlp, batch=32, sizes=(64, 128, 10), activation="relu", optimizer=Optimizer("sgd", 0.1)
+    ),
+    "mlp_wide": partial(
+        mlp, batch=256, sizes=(784, 1024, 1024, 10), activation="gelu", optimizer=ADAMW
+    ),
+    "mlp_deep": mlp_deep,
+    "chain": chain,
+    "gpt_block": partial(gpt, B=8, T=128, D=256, H=4),
+    "gpt_long": partial(gpt, B=1, T=1024, D=128, H=4),
+    "cnn_small": cnn,
 }
+
+
+def workload(text):
+    """The workload of that name, or, after an `@`, one changed in some numbers (joined by `x` where
+    there are several): `mlp_deep@depth=32,batch=61`, `mlp_tiny@sizes=64x128x10`."""
+    name, _, changes = text.partition("@")
+    if name not in MAKERS:
+        raise ValueError(f"no workload {name!r}; there are {', '.join(MAKERS)}")
+    changed = {}
+    for change in changes.split(",") if changes else ():
+        key, _, numbers = change.partition("=")
+        found = tuple(map(int, numbers.split("x")))
+        changed[key] = found if key == "sizes" else found[0]
+    return MAKERS[name](text, **changed)
+
+
+WORKLOADS = {name: workload(name) for name in MAKERS}
