@@ -330,7 +330,7 @@ TABLE = """
 - codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
 + codes += []
 @ state.py longer-list-missed: state
-- self.scalar(f"len({path})", value, None, _length)
+- self.whole(f"len({path})", value, LENGTH)
 + pass
 """
 

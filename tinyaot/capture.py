@@ -21,7 +21,7 @@ from tinyaot.location import Loc
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping, siblings
 from tinyaot.results import Result, Results, freed_ops, is_dead, uses_of
-from tinyaot.state import Reach, Slot, attribute_slot, find_reach
+from tinyaot.state import GRAD, Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Lifted, NeedBases, NeedDepth, Root, Traced
@@ -392,7 +392,7 @@ def _find_slots(
             lifted.name = lifted.name or plainest
         elif id(lifted.source) in grads:
             owner, path = grads[id(lifted.source)]
-            found[index] = Slot(f"{path}.grad", owner, "_grad", getattr)
+            found[index] = Slot(f"{path}.grad", owner, "_grad", GRAD)
             lifted.name = lifted.name or f"{path}.grad"
         else:
             lifted.role = "constant"

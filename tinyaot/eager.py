@@ -122,9 +122,7 @@ class EagerEngine(Recorder):
 
     def random_bits(self, shape: Shape) -> Tensor:
         generator = random.generator
-        bits = ops.philox(generator.seed, generator.draw, shape)
-        generator.draw += 1
-        return Tensor(bits)
+        return Tensor(ops.philox(generator.seed, generator.take(), shape))
 
     def hyper(self, owner: Any, name: str) -> Any:
         return getattr(owner, name)

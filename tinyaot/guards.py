@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyaot import state
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import Slot
+from tinyaot.state import ATTRIBUTE, KEYS, LENGTH, Slot
 from tinyaot.tensor import Tensor
 
 MISS: Any = object()  # what a fast check gives for a call that it is not sure of
@@ -69,17 +68,6 @@ class TensorGuard:
 
 # ---- the fast check -----------------------------------------------------------------------------
 
-_READ: dict[
-    Callable[[Any, Any], Any], str
-] = {  # how generated text reads a slot: {0} its owner (or that one's dict), {1} its key
-    state._attr: "{0}[{1}]",
-    state._item: "{0}[{1}]",
-    state._cell: "{0}.cell_contents",
-    state._slot_attr: "getattr({0}, {1})",
-    state._length: "len({0})",
-    state._keys: "tuple({0})",
-}
-
 
 class Text:
     """Lines of a function that checks, and the objects that they name.
@@ -106,16 +94,15 @@ class Text:
 
     def read(self, slot: Slot) -> str | None:
         """An expression for what a slot holds; None for a slot that only the slow check knows."""
-        form = _READ.get(slot.get)
-        if form is None:
+        if slot.access.text is None:
             return None
         owner = self.name(slot.owner)
-        if slot.get is state._attr:
+        if slot.access is ATTRIBUTE:
             if id(slot.owner) not in self._dicts:
                 self._dicts[id(slot.owner)] = f"d{owner}"
                 self.lines.append(f"d{owner} = {owner}.__dict__")
             owner = self._dicts[id(slot.owner)]
-        return form.format(owner, self.key(slot.key))
+        return slot.access.text.format(owner, self.key(slot.key))
 
     def require(self, condition: str) -> None:
         """A condition, once."""
@@ -157,9 +144,9 @@ class Text:
             expression = self.read(slot)
             if expression is None:
                 return False
-            if slot.get is state._keys:
+            if slot.access is KEYS:
                 self.keys(self.name(slot.owner), value)
-            elif slot.get is state._length:
+            elif slot.access is LENGTH:
                 self.require(f"{expression} == {value}")
             else:
                 self.require(f"{expression} is {self.name(value)}")

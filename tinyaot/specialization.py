@@ -229,7 +229,7 @@ class Specialization:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Run an entry: the user's outputs, and the saved values."""
         results = self.executable.run(entry, arrays)
-        random.generator.draw += self.captured.draws
+        random.generator.take(self.captured.draws)
         return [results[i] for i in self.user_at], [results[i] for i in self._saved_at]
 
     def _forward(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,8 +29,15 @@ COMPILED_METHODS = "_tinyaot_compiled_methods"  # where an object keeps its own 
 _MISSING = object()
 
 
-def _attr(owner: Any, key: Any) -> Any:
-    return owner.__dict__.get(key, _MISSING)
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """A way to a place in its owner: `read(owner, key)`, `write(owner, key, value)`, and the
+    expression by which generated text reads it, where {0} is the owner (of an attribute, its
+    dict) and {1} the key."""
+
+    read: Callable[[Any, Any], Any]
+    write: Callable[[Any, Any, Any], None] | None = None
+    text: str | None = None
 
 
 def _item(owner: Any, key: Any) -> Any:
@@ -46,58 +54,40 @@ def _cell(owner: Any, key: Any) -> Any:
         return _MISSING
 
 
-def _slot_attr(owner: Any, key: Any) -> Any:
-    return getattr(owner, key, _MISSING)
-
-
-def _length(owner: Any, key: Any) -> Any:
-    return len(owner)
-
-
-def _keys(owner: Any, key: Any) -> Any:
-    return tuple(owner)
-
-
-def _set_item(owner: Any, key: Any, value: Any) -> None:
-    owner[key] = value
-
-
-def _set_attr(owner: Any, key: Any, value: Any) -> None:
+def _set_attribute(owner: Any, key: Any, value: Any) -> None:
     owner.__dict__[key] = value
 
 
-def _set_cell(owner: Any, key: Any, value: Any) -> None:
-    owner.cell_contents = value
-
-
-_SETTERS: dict[Any, Callable[[Any, Any, Any], None]] = {
-    _attr: _set_attr,
-    _item: _set_item,
-    _cell: _set_cell,
-    _slot_attr: setattr,
-}
+ATTRIBUTE = Access(lambda o, key: o.__dict__.get(key, _MISSING), _set_attribute, "{0}[{1}]")
+FIELD = Access(lambda o, key: getattr(o, key, _MISSING), setattr, "getattr({0}, {1})")
+ITEM = Access(_item, operator.setitem, "{0}[{1}]")
+CELL = Access(_cell, lambda o, key, x: setattr(o, "cell_contents", x), "{0}.cell_contents")
+LENGTH = Access(lambda o, key: len(o), text="len({0})")
+KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
+GRAD = Access(getattr)  # of a tensor in reach
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """A place that holds something: `get(owner, key)`. `path` is its name for people."""
+    """A place that holds something. `path` is its name for people."""
 
     path: str
     owner: Any
     key: Any
-    get: Callable[[Any, Any], Any]
+    access: Access
 
     def read(self) -> Any:
-        return self.get(self.owner, self.key)
+        return self.access.read(self.owner, self.key)
 
     def write(self, value: Any) -> None:
         """Put a value there (after a step that assigns a tensor to a reached attribute)."""
-        _SETTERS[self.get](self.owner, self.key, value)
+        assert self.access.write is not None
+        self.access.write(self.owner, self.key, value)
 
 
 def attribute_slot(owner: Any, name: str) -> Slot:
     """The place of an object's attribute."""
-    return Slot(name, owner, name, _attr)
+    return Slot(name, owner, name, ATTRIBUTE)
 
 
 def same_scalar(a: Any, b: Any) -> bool:
@@ -127,10 +117,10 @@ class Reach:
     def changed(self) -> str | None:
         """The first guard that fails, in words; None while all hold."""
         for slot, value in self.identities:
-            if slot.get(slot.owner, slot.key) is not value:
+            if slot.access.read(slot.owner, slot.key) is not value:
                 return f"{slot.path} is another object"
         for slot, value in self.scalars:
-            now = slot.get(slot.owner, slot.key)
+            now = slot.access.read(slot.owner, slot.key)
             if now is not value and not same_scalar(now, value):
                 return f"{slot.path} changed from {value!r} to {now!r}"
         return None
@@ -163,21 +153,17 @@ class _Walk:
             self.reach.objects[id(value)] = value
             self.todo.append((path, value))
 
-    def slot(self, path: str, owner: Any, key: Any, get: Callable[[Any, Any], Any]) -> None:
+    def slot(self, path: str, owner: Any, key: Any, access: Access) -> None:
         """Note a place, guard it by what it holds, and go on from there. What a tuple holds is the
         same as long as the tuple is."""
-        value = get(owner, key)
-        fixed = isinstance(owner, tuple)
-        slot = Slot(path, owner, key, get)
-        if isinstance(value, Tensor):
+        slot = Slot(path, owner, key, access)
+        value, fixed = slot.read(), isinstance(owner, tuple)
+        if isinstance(value, (Tensor, np.ndarray)):
             self.reach.tensors.setdefault(id(value), []).append(slot)
             self.reach.objects[id(value)] = value
         elif value is _MISSING or isinstance(value, SCALARS):
             if not fixed:
                 self.reach.scalars.append((slot, value))
-        elif isinstance(value, np.ndarray):
-            self.reach.tensors.setdefault(id(value), []).append(slot)
-            self.reach.objects[id(value)] = value
         else:
             if not fixed:
                 self.reach.identities.append((slot, value))
@@ -191,24 +177,26 @@ class _Walk:
         elif isinstance(value, types.FunctionType):
             self.function(value)
         elif isinstance(value, Mapping):
-            self.scalar(path + " (its keys)", value, None, _keys)
+            self.whole(path + " (its keys)", value, KEYS)
             for key in value:
-                self.slot(f"{path}[{key!r}]", value, key, _item)
+                self.slot(f"{path}[{key!r}]", value, key, ITEM)
         elif isinstance(value, (list, tuple)):
             if isinstance(value, list):
-                self.scalar(f"len({path})", value, None, _length)
+                self.whole(f"len({path})", value, LENGTH)
             for i in range(len(value)):
-                self.slot(f"{path}[{i}]", value, i, _item)
+                self.slot(f"{path}[{i}]", value, i, ITEM)
         elif isinstance(value, type):
             self.methods(value)
         elif isinstance(value, functools.partial):
             for name in ("func", "args", "keywords"):
-                self.slot(path, value, name, _slot_attr)
+                self.slot(path, value, name, FIELD)
         else:
             self.attributes(path, value)
 
-    def scalar(self, path: str, owner: Any, key: Any, get: Callable[[Any, Any], Any]) -> None:
-        self.reach.scalars.append((Slot(path, owner, key, get), get(owner, key)))
+    def whole(self, path: str, owner: Any, access: Access) -> None:
+        """Guard what is said of a whole container: its length, or its keys."""
+        slot = Slot(path, owner, None, access)
+        self.reach.scalars.append((slot, slot.read()))
 
     def attributes(self, path: str, value: Any) -> None:
         wrapped = getattr(value, "__wrapped__", None)  # a compiled or otherwise decorated function
@@ -219,13 +207,13 @@ class _Walk:
         skip = set(getattr(type(value), "hyperparameters", ()))
         skip |= {"__wrapped__", COMPILED_METHODS}
         if hasattr(value, "__dict__"):
-            self.scalar(f"the number of attributes of {path or 'self'}", vars(value), None, _length)
+            self.whole(f"the number of attributes of {path or 'self'}", vars(value), LENGTH)
         for name in list(getattr(value, "__dict__", ())):
             if name not in skip:
-                self.slot(f"{path}.{name}" if path else name, value, name, _attr)
+                self.slot(f"{path}.{name}" if path else name, value, name, ATTRIBUTE)
         for base in type(value).__mro__:
             for name in getattr(base, "__slots__", ()) if is_user_class(base) else ():
-                self.slot(f"{path}.{name}", value, name, _slot_attr)
+                self.slot(f"{path}.{name}", value, name, FIELD)
         self.methods(type(value))
 
     def methods(self, cls: type) -> None:
@@ -238,17 +226,17 @@ class _Walk:
                 if isinstance(member, types.FunctionType):
                     self.follow(f"{base.__name__}.{name}", member)
                 elif isinstance(member, SCALARS) and not name.startswith("__"):
-                    self.slot(f"{base.__name__}.{name}", base, name, _slot_attr)
+                    self.slot(f"{base.__name__}.{name}", base, name, FIELD)
 
     def function(self, fn: types.FunctionType) -> None:
         if not is_user_file(fn.__code__.co_filename):
             return
         names = fn.__code__.co_freevars
         for name, cell in zip(names, fn.__closure__ or (), strict=True):
-            self.slot(name, cell, None, _cell)
+            self.slot(name, cell, None, CELL)
         for defaults in ("__defaults__", "__kwdefaults__"):
             if getattr(fn, defaults) is not None:  # calls that do without go on doing so
-                self.slot(f"{fn.__name__} default", fn, defaults, _slot_attr)
+                self.slot(f"{fn.__name__} default", fn, defaults, FIELD)
         codes = [fn.__code__]
         for code in codes:
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
@@ -260,7 +248,7 @@ class _Walk:
                 if isinstance(value, types.ModuleType):
                     self.module(name, value, named)
                 else:
-                    self.slot(name, fn.__globals__, name, _item)
+                    self.slot(name, fn.__globals__, name, ITEM)
 
     def module(self, path: str, module: types.ModuleType, named: set[str]) -> None:
         """Only the attributes that the function names, and only of the user's modules."""
@@ -270,7 +258,7 @@ class _Walk:
             key = (id(vars(module)), name)
             if key not in self.globals_seen:
                 self.globals_seen.add(key)
-                self.slot(f"{path}.{name}", vars(module), name, _item)
+                self.slot(f"{path}.{name}", vars(module), name, ITEM)
 
 
 _LIBRARY = ("numpy", "scipy", "rich", "ml_dtypes", "builtins", "typing", "collections", "abc")
