@@ -252,17 +252,10 @@ class PrimitiveNode(TapeNode):
         g = cotangents[0]
         args = [unpack(x, create_graph) for x in self.operands]
         y = unpack(self.result, create_graph, (self, 0))
-        out: list[Tensor | None] = []
-        for i, edge in enumerate(self.edges):
-            rule = self.primitive.rule(i) if edge is not None else None
-            if rule is None:
-                out.append(None)
-                continue
-            d = rule(g, y, *args, **self.attrs)
-            if d is not None and self.primitive.kind == "map" and d.shape != args[i].shape:
-                d = ops.unbroadcast(d, args[i].shape)
-            out.append(d)
-        return out
+        return [
+            None if edge is None else ops.pull(self.primitive, i, g, y, args, self.attrs)
+            for i, edge in enumerate(self.edges)
+        ]
 
     def free(self) -> None:
         super().free()

@@ -11,7 +11,7 @@ from tinyaot.ops.dot import dot
 from tinyaot.ops.elementwise import declare_map
 from tinyaot.ops.leaf import zeros_like
 from tinyaot.ops.random import philox
-from tinyaot.ops.reduce import unbroadcast
+from tinyaot.ops.reduce import pull, unbroadcast
 from tinyaot.ops.views import flip, replay, scatter_back, slice_axis
 
 globals().update(TABLE)
@@ -35,6 +35,7 @@ __all__ = [
     "flip",
     "mode",
     "philox",
+    "pull",
     "replay",
     "scatter_back",
     "slice_axis",

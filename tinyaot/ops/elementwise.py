@@ -157,8 +157,8 @@ def _power(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
 
 
 # ---- one operand --------------------------------------------------------------------------------
-# A rule is (g, y, *operands): g the cotangent of the result y. Shapes and dtypes of cotangents are
-# mended once, by whoever calls the rule: it sums over broadcast axes.
+# A rule is (g, y, *operands): g the cotangent of the result y. Where operands broadcast, `pull`,
+# which calls the rules, sums what they give.
 
 neg: Primitive = _map("neg", np.negative, (lambda g, y, x: neg(g),), "-{0}")
 abs_: Primitive = _map("abs", np.abs, (lambda g, y, x: mul(g, sign(x)),), "abs({0})")

@@ -60,6 +60,19 @@ def unbroadcast(g: Any, shape: Shape) -> Any:
     return reshape(g, shape=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
 
 
+def pull(
+    primitive: Primitive, operand: int, g: Any, y: Any, operands: Sequence[Any], attrs: Attrs
+) -> Any:
+    """The cotangent of an operand, by its vjp rule, from that of the result y; None if it has none.
+    A map broadcasts its operands, so what the rule gives is summed over the axes that this added.
+    """
+    rule = primitive.rule(operand)
+    found = None if rule is None else rule(g, y, *operands, **attrs)
+    if found is not None and primitive.kind == "map":
+        found = unbroadcast(found, operands[operand].shape)
+    return found
+
+
 # ---- reductions ---------------------------------------------------------------------------------
 
 

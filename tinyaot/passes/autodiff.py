@@ -229,20 +229,14 @@ class _Backward:
 
     def _pull(self, node: Node, operand: int, cotangent: Value) -> Value | None:
         """What the rule of one operand makes of the result's cotangent."""
-        primitive = TABLE[node.op]
-        rule = primitive.rule(operand)
-        assert rule is not None  # a path of the node
-        builder = self.builder
-        builder.loc = node.loc
-        builder.origin = (Origin("vjp-of", node.result.id, operand),)
-        arguments = [Sym(v) for v in node.inputs]
-        made = rule(Sym(cotangent), Sym(node.result), *arguments, **node.attrs)
+        self.builder.loc = node.loc
+        self.builder.origin = (Origin("vjp-of", node.result.id, operand),)
+        operands = [Sym(v) for v in node.inputs]
+        g, y = Sym(cotangent), Sym(node.result)
+        made: Sym | None = ops.pull(TABLE[node.op], operand, g, y, operands, node.attrs)
         if made is None:
             return None
-        target = node.inputs[operand]
-        if primitive.kind == "map" and made.shape != target.type.shape:
-            made = ops.unbroadcast(made, target.type.shape)
-        value: Value = made.value
+        target, value = node.inputs[operand], made.value
         if value.type != target.type:
             raise GradError(
                 f"{node.op}: the vjp rule of operand {operand} gave {value.type}, but a gradient "
