@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tinyaot.backends import cpu
+from tinyaot.backends.buffers import aligned_empty
 from tinyaot.backends.runtime import load_product, pack_bytes
 
 pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
@@ -48,7 +49,7 @@ def run(
     turned = c.strides[1] != itemsize and (c.strides[0] == itemsize or n == 1) and m > 1
     rows, columns, step = (n, m, b.strides[0]) if turned else (m, n, a.strides[1])
     nbytes = pack_bytes([(rows, columns, k, step // itemsize, itemsize)])
-    pack = cpu.aligned(nbytes + 64)
+    pack = aligned_empty(nbytes + 64)
     pack[nbytes:] = 77
     tensors = []
     for x in (a, b, c):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import empty
 
+from tinyaot.backends.buffers import fill_with_nan
 from tinyaot.backends.runtime import load_pool
 from tinyaot.errors import IndexingError
 from tinyaot.ir import Output
@@ -21,8 +22,6 @@ from tinyaot.ops.check import not_within, out_of_range
 
 if TYPE_CHECKING:
     from tinyaot.backends.cpu import EntryPoint, Executable
-
-POISON = 0xFF  # every float made of it is a NaN
 
 
 class _Call(ctypes.Structure):
@@ -125,7 +124,7 @@ class Binding:
             found.append(array)
         if self.poison:
             for array in found[len(inputs) :]:
-                array.reshape(-1).view(np.uint8).fill(POISON)
+                fill_with_nan(array)
         if self.function(self.address):
             raise self.error()
         for at, copy in dense:

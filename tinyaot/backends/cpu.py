@@ -8,7 +8,6 @@ once, and again only when an array is another one.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tinyaot.backends.binding import POISON, Binding
+from tinyaot.backends.binding import Binding
+from tinyaot.backends.buffers import aligned_empty, fill_with_nan, wants_poison
 from tinyaot.backends.clock import c_with_laps
 from tinyaot.backends.machine import rates as rates
 from tinyaot.backends.machine import this_machine, thread_count
@@ -192,13 +192,6 @@ def unavailable() -> str | None:
 # ---- running ------------------------------------------------------------------------------------
 
 
-def aligned(nbytes: int) -> np.ndarray:
-    """uint8 memory that begins at a multiple of 64."""
-    raw = np.empty(nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + nbytes]
-
-
 def load(source: str, whole: bool = False) -> ctypes.CDLL:
     """The library of a compiled step, whose parts compile side by side unless it is `whole`."""
     return ctypes.CDLL(str(Build([source] if whole else split(fold(source), SIDE_BY_SIDE)).path()))
@@ -224,9 +217,7 @@ class Executable:
     ) -> None:
         self.program = program
         self.compiled = compiled = compile_program(program, threads)
-        if poison is None:
-            poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
-        self.poison = poison
+        self.poison = wants_poison() if poison is None else poison
         source, names = compiled.source, [k.name for k in compiled.kernels]
         if clocked:
             source = c_with_laps(source, names, compiled.threads)
@@ -234,8 +225,8 @@ class Executable:
         pool = ctypes.c_void_p(load_pool()[1])
         self.loaded.tinyaot_link(pool, ctypes.c_int64(compiled.pack_bytes))
         self.lock = threading.Lock()
-        self.arena = aligned(compiled.arena_bytes + spare)
-        self.scratch = aligned(compiled.scratch_bytes + spare)
+        self.arena = aligned_empty(compiled.arena_bytes + spare)
+        self.scratch = aligned_empty(compiled.scratch_bytes + spare)
         self.entries = {e.name: Binding(self, e) for e in compiled.entries.values()}
 
     @property
@@ -302,8 +293,8 @@ class Executable:
         range."""
         with self.lock:
             if self.poison:
-                self.arena.fill(POISON)
-                self.scratch.fill(POISON)
+                fill_with_nan(self.arena)
+                fill_with_nan(self.scratch)
             return self.entries[entry].run(inputs)
 
     def lines(

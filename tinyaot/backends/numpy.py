@@ -16,7 +16,6 @@ stays, the arena's views and the model's state, its globals.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import traceback
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyaot.backends.buffers import POISON, aligned_empty, fill_with_nan, wants_poison
 from tinyaot.backends.clock import python_with_laps
 from tinyaot.backends.rates import numpy_rates
 from tinyaot.cost import node_cost
@@ -36,12 +36,10 @@ from tinyaot.location import Loc
 from tinyaot.memory import saved_bytes
 from tinyaot.ops.core import TABLE, is_half
 from tinyaot.ops.dot import as_ufunc
-from tinyaot.passes.plan import ALIGNMENT
 from tinyaot.passes.storage import storages_of
 from tinyaot.record import Kernel
 from tinyaot.shapes import Geometry, contiguous
 
-POISON = 0xFF  # every float made of it is a NaN
 rates = numpy_rates  # what partition reckons with
 FIXED = ("state", "constant")  # roles of inputs that are the same array at most calls
 
@@ -67,9 +65,8 @@ class Executable:
     ) -> None:
         if program.plan is None:
             raise ValueError(f"{program.name} has no memory plan: run the pass `plan` first")
-        if poison is None:
-            poison = os.environ.get("TINYAOT_POISON", "0") not in ("", "0")
-        self.program, self.poison, self.clocked = program, poison, clocked
+        self.poison = wants_poison() if poison is None else poison
+        self.program, self.clocked = program, clocked
         self.arena = aligned_empty(program.plan.arena + spare)
         self._lock = threading.Lock()
         nodes, joint = program.nodes, program.is_joint
@@ -128,13 +125,6 @@ class Executable:
         """
         with self._lock, np.errstate(all="ignore"):
             return self._entries[entry].run(inputs)
-
-
-def aligned_empty(nbytes: int) -> np.ndarray:
-    """`nbytes` of uint8, beginning at a multiple of 64."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 def view_of(
@@ -264,7 +254,7 @@ class _Entry:
     def _allocate(self, name: str, expression: str) -> None:
         self.head[f"{name} = {expression}"] = None
         if self.executable.poison:
-            self.globals["poison"] = _poison
+            self.globals["poison"] = fill_with_nan
             self.head[f"poison({name})"] = None
 
     def _dtype(self, dtype: Any) -> str:
@@ -381,7 +371,3 @@ class _Entry:
         self.fixed[value.id] = self.globals[f"v{value.id}"] = array
         for name, view, geometry in self.fixed_views[value.id]:
             self.globals[name] = view_of(array, view.type.dtype.numpy, geometry, 0)
-
-
-def _poison(array: np.ndarray) -> None:
-    array.reshape(-1).view(np.uint8).fill(POISON)
