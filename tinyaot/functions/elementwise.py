@@ -19,6 +19,7 @@ from tinyaot.functions.operands import (
     constant,
     floating,
     is_scalar,
+    named,
     promoted,
     truth,
 )
@@ -41,7 +42,7 @@ def _real(name: str, primitive: Primitive, doc: str) -> Unary:
             return primitive(x)
         return primitive(floating(name, x))
 
-    return _named(function, name, doc)
+    return named(function, name, doc)
 
 
 def _number(name: str, primitive: Primitive, doc: str) -> Unary:
@@ -53,7 +54,7 @@ def _number(name: str, primitive: Primitive, doc: str) -> Unary:
             raise DTypeError(f"{name} is not defined for bool; use logical_not, or cast first")
         return primitive(x)
 
-    return _named(function, name, doc)
+    return named(function, name, doc)
 
 
 def _integral(name: str, primitive: Primitive, doc: str) -> Unary:
@@ -63,13 +64,7 @@ def _integral(name: str, primitive: Primitive, doc: str) -> Unary:
         x = as_tensor(name, x)
         return primitive(x) if x.dtype.is_floating else ops.copy(x)
 
-    return _named(function, name, doc)
-
-
-def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    return named(function, name, doc)
 
 
 neg = _number("neg", ops.neg, "-x.")
@@ -170,7 +165,7 @@ def _binary(
             a, b = (x if isinstance(x, Tensor) else constant(x, dtype) for x in (a, b))
         return primitive(a, b)
 
-    return _named(function, name, doc)
+    return named(function, name, doc)
 
 
 _add = _binary("add", ops.add, "a + b.", for_bool=ops.logical_or)
@@ -271,7 +266,7 @@ def _comparison(name: str, primitive: Primitive, doc: str) -> Binary:
             return primitive(a, b)
         return primitive(*promoted(name, a, b))
 
-    return _named(function, name, doc)
+    return named(function, name, doc)
 
 
 eq = _comparison("eq", ops.eq, "bool: a == b, element by element.")
@@ -286,7 +281,7 @@ def _logical(name: str, primitive: Primitive, doc: str) -> Binary:
     def function(a: Any, b: Any) -> Tensor:
         return primitive(truth(name, a), truth(name, b))
 
-    return _named(function, name, doc)
+    return named(function, name, doc)
 
 
 logical_and = _logical("logical_and", ops.logical_and, "bool: both are nonzero.")
@@ -311,7 +306,7 @@ def _on_bools(name: str, function: Binary, sign: str) -> Binary:
             )
         return function(a, b)
 
-    return _named(operator, name, f"{sign} of bools.")
+    return named(operator, name, f"{sign} of bools.")
 
 
 bool_and = _on_bools("logical_and", logical_and, "&")

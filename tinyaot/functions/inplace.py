@@ -18,6 +18,7 @@ from tinyaot.functions.operands import (
     constant,
     is_scalar,
     mutate,
+    named,
 )
 from tinyaot.tensor import Tensor, engine
 
@@ -33,9 +34,8 @@ def in_place(name: str, function: Callable[..., Tensor]) -> InPlace:
     def method(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return mutate(name, x, function(x, *args, **kwargs))
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"{function.__name__} in place: write the result into this tensor."
-    return method
+    doc = f"{function.__name__} in place: write the result into this tensor."
+    return named(method, name, doc)
 
 
 def _filled(op: str, x: Tensor, value: Any) -> Tensor:
@@ -85,17 +85,7 @@ IN_PLACE: dict[str, InPlace] = {
     "zero_": zero_,
 }
 
-
-def and_(x: Tensor, other: Any) -> Tensor:
-    """x &= other, of bools."""
-    return mutate("logical_and_", x, elementwise.bool_and(x, other))
-
-
-def or_(x: Tensor, other: Any) -> Tensor:
-    """x |= other, of bools."""
-    return mutate("logical_or_", x, elementwise.bool_or(x, other))
-
-
-def xor_(x: Tensor, other: Any) -> Tensor:
-    """x ^= other, of bools."""
-    return mutate("logical_xor_", x, elementwise.bool_xor(x, other))
+# What &=, |= and ^= do: of bools alone.
+and_ = in_place("logical_and_", elementwise.bool_and)
+or_ = in_place("logical_or_", elementwise.bool_or)
+xor_ = in_place("logical_xor_", elementwise.bool_xor)

@@ -227,6 +227,13 @@ def dims_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return sizes
 
 
+def named(function: Function, name: str, doc: str) -> Function:
+    """The function, made by another one, under a name and with a docstring of its own."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
 def numpy_names(function: Function) -> Function:
     """Decorator: `axis` and `keepdims` mean `dim` (or `dims`) and `keepdim`."""
     dims = "dims" if "dims" in inspect.signature(function).parameters else "dim"

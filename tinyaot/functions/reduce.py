@@ -18,6 +18,7 @@ from tinyaot.functions.operands import (
     cast,
     constant,
     floating,
+    named,
     need_floating,
     numpy_names,
     quietly,
@@ -214,9 +215,7 @@ def _extreme(name: str, primitive: Primitive, doc: str) -> Any:
         need_elements(name, x, axes)
         return dropped(primitive(x, axes=axes), axes, keepdim)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return numpy_names(function)
+    return numpy_names(named(function, name, doc))
 
 
 amax = _extreme("amax", ops.amax, "The greatest along `dim`; equal ones share the gradient.")
