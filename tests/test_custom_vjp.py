@@ -420,7 +420,7 @@ WRONG: dict[str, tuple[Any, type[TinyaotError], str]] = {
     "a static argument's": (
         lambda x: rule(lambda x, n: x, lambda x, n: (x * n, None), lambda r, g: (g, g))(x, 2),
         GradError,
-        "argument 1, which is no tensor but 2, has to be None",
+        "argument 1, which is not a tensor but 2, has to be None",
     ),
     "an integer's": (
         lambda x: rule(lambda x, i: x, lambda x, i: (x * i, None), lambda r, g: (g, g))(

@@ -262,7 +262,7 @@ def test_files(tmp_path: Path) -> None:
         ta.load(tmp_path / "none.safetensors")
     with pytest.raises(FileNotFoundError):  # Python's own kind, too
         ta.load(str(tmp_path / "none.safetensors"))
-    with pytest.raises(ArgumentError, match=r"bad\.safetensors is no safetensors file"):
+    with pytest.raises(ArgumentError, match=r"bad\.safetensors is not a safetensors file"):
         ta.load(bad)
     with pytest.raises(FileError, match="load: cannot read"):
         ta.load(tmp_path)
@@ -288,7 +288,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.delenv("TINYAOT_BACKEND")
     if load_backend("numpy") and ta.backends.why_unavailable("c") is None:
         monkeypatch.setenv("TINYAOT_THREADS", "many")
-        with pytest.raises(BackendError, match="TINYAOT_THREADS='many' is no number of threads"):
+        with pytest.raises(BackendError, match="TINYAOT_THREADS='many' is not a number of threads"):
             ta.compile(product, backend="c")(ta.ones(3))
     monkeypatch.setenv("CC", 'cc "')
     with pytest.raises(BackendError, match=r"set CC, or install gcc.*CC=cc \": No closing"):

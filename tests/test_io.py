@@ -136,7 +136,7 @@ def test_bad_files(path: str) -> None:
     with pytest.raises(FileNotFoundError):
         ta.load(path)
     Path(path).write_bytes(b"not a tensor in sight")
-    with pytest.raises(ArgumentError, match="is no safetensors file"):
+    with pytest.raises(ArgumentError, match="is not a safetensors file"):
         ta.load(path)
     save_file({"z": np.ones(2, np.complex64)}, path)
     with pytest.raises(DTypeError, match="'z' has dtype C64"):

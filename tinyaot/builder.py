@@ -95,7 +95,7 @@ class Builder:
             elif isinstance(x, (bool, int, float)) and dtype is not None:
                 values.append(self.scalar(x, dtype))
             else:
-                raise DTypeError(f"{primitive.name}: {type(x).__name__} is no operand")
+                raise DTypeError(f"{primitive.name}: {type(x).__name__} is not an operand")
         return values
 
     def scalar(self, x: bool | int | float, dtype: DType) -> Value:

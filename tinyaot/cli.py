@@ -135,7 +135,7 @@ def run_report(args: argparse.Namespace) -> int:
 def run_why(args: argparse.Namespace) -> int:
     text = args.value.removeprefix("%")
     if not text.isdecimal():
-        return _complain("why", f"{args.value!r} is no value: write %7 or 7", 2)
+        return _complain("why", f"{args.value!r} is not a value: write %7 or 7", 2)
     record = _record(args)
     known = {id_ for stage in record.stages for id_ in stage.program.values}
     if int(text) not in known:
@@ -314,7 +314,7 @@ def _add_compile_options(sub: argparse.ArgumentParser) -> None:
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps (1 or more)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps (1 or more)")
     return number
 
 

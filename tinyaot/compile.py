@@ -59,7 +59,7 @@ class Options:
     record: bool = True
 
     def check(self) -> None:
-        """ArgumentError or BudgetError for an option that is none."""
+        """Raise ArgumentError or BudgetError for a wrong option."""
         check_options("compile", self.partition, self.memory_budget, self.cost, self.time_slack)
 
 
@@ -376,8 +376,8 @@ def compile(fn: Any = None, **options: Any) -> Any:
     leave behind the `.grad` of what the function updates, too; record: keep stage programs and
     decisions.
 
-    Raises ArgumentError (BudgetError) for an option that is none, and BackendError for a backend
-    that cannot work here.
+    Raises ArgumentError (BudgetError) for a wrong option, and BackendError for a backend that
+    cannot work here.
     """
     unknown = set(options) - set(Options.__dataclass_fields__)
     if unknown:

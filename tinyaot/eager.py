@@ -72,7 +72,7 @@ class EagerEngine(Recorder):
                 types.append(TensorType(scalar_dtype(x), ()))
             else:
                 raise DTypeError(
-                    f"{primitive.name}: {type(x).__name__} is no operand; make it a tensor first"
+                    f"{primitive.name}: {type(x).__name__} is not an operand; make it a tensor"
                 ) from None
         dtyped = [x.dtype for x in operands if isinstance(x, Tensor)]
         if dtyped:  # scalars are weak

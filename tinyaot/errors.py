@@ -30,7 +30,7 @@ class DTypeError(TinyaotError, TypeError):
 
 
 class ArgumentError(TinyaotError, ValueError):
-    """An argument whose value is out of its range, or that names no choice there is."""
+    """An argument whose value is out of range, or not one of the choices."""
 
 
 class UnknownError(TinyaotError, KeyError):
@@ -77,4 +77,4 @@ class MissingFileError(FileError, FileNotFoundError):
 
 
 class BudgetError(TinyaotError, ValueError):
-    """A memory budget that is no budget, or that no plan keeps."""
+    """A memory budget that is neither bytes nor a fraction, or that no plan keeps."""

@@ -56,7 +56,7 @@ class TensorGuard:
     def mismatch(self, tensor: Any, name: str) -> str:
         """How a tensor that does not pass differs, in words."""
         if not isinstance(tensor, Tensor):
-            return f"{name} is no tensor any more but {type(tensor).__name__}"
+            return f"{name} is not a tensor any more but a {type(tensor).__name__}"
         was = TensorType(numpy_to_dtype(self.dtype), self.shape)
         if tensor.type != was:
             return f"{name} is {tensor.type}, was {was}"

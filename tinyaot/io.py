@@ -71,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Raises MissingFileError (a FileNotFoundError), FileError (an OSError) for a file that cannot be
     read, ArgumentError for a file of another format, and DTypeError for a dtype
-    that tinyaot has not.
+    that tinyaot does not have.
     """
     from safetensors import SafetensorError, deserialize
 
@@ -86,7 +86,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         entries: Any = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
-        raise ArgumentError(f"load: {path} is no safetensors file ({error})") from None
+        raise ArgumentError(f"load: {path} is not a safetensors file ({error})") from None
     tensors = {name: Tensor(_array(name, entry)) for name, entry in entries}
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     structure = header.get("__metadata__", {}).get(_STRUCTURE)
@@ -107,7 +107,7 @@ def _array(name: str, entry: Mapping[str, Any]) -> np.ndarray:
     dtype = _DTYPES.get(entry["dtype"])
     if dtype is None:
         raise DTypeError(
-            f"load: {name!r} has dtype {entry['dtype']}, which tinyaot has not; it reads "
+            f"load: {name!r} has dtype {entry['dtype']}, which tinyaot does not have; it reads "
             f"{', '.join(_DTYPES)}"
         )
     array = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])

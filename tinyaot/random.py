@@ -31,7 +31,7 @@ class Generator:
         """
         seed = as_int("manual_seed", seed, "the seed")
         if not -(2**63) <= seed < 2**64:
-            raise ArgumentError(f"manual_seed: {seed} is no seed; it must fit 64 bits")
+            raise ArgumentError(f"manual_seed: {seed} is not a seed; it must fit 64 bits")
         self.seed = seed - 2**64 if seed >= 2**63 else seed
         self.draw = 0
         return self

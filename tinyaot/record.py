@@ -254,7 +254,7 @@ class Record:
         KeyError) for an unknown id."""
         number = str(id_).removeprefix("%")
         if not number.isdecimal():
-            raise ArgumentError(f"why: {id_!r} is no value id: write '%7' or 7")
+            raise ArgumentError(f"why: {id_!r} is not a value id: write '%7' or 7")
         id_ = int(number)
         seen = [s for s in self.stages if id_ in s.program.values or id_ in s.program.computed]
         if not seen:
@@ -323,15 +323,15 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote. Raises ParseError for text that is none."""
+        """The record that `to_json` wrote. Raises ParseError for any other text."""
         if not isinstance(text, str):
             raise DTypeError(f"Record.from_json: needs the text itself, got {brief(text)}")
         try:
             data = json.loads(text)
         except ValueError as error:
-            raise ParseError(f"Record.from_json: the text is no JSON: {error}") from None
+            raise ParseError(f"Record.from_json: the text is not JSON: {error}") from None
         if not isinstance(data, dict) or "format" not in data:
-            raise ParseError("Record.from_json: this JSON is no Record; to_json() writes one")
+            raise ParseError("Record.from_json: this JSON is not a Record; to_json() writes one")
         if data["format"] != FORMAT:
             raise ParseError(
                 f"Record.from_json: a Record of format {data['format']!r}, and this is tinyaot "

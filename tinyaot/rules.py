@@ -89,7 +89,7 @@ class Rule:
         if given is None:
             return [pair for p, x in inner for pair in self._pairs(x, None, path + p)]
         if not inner and not isinstance(arg, (list, tuple, dict)):
-            raise GradError(f"{who}, which is no tensor but {arg!r}, has to be None")
+            raise GradError(f"{who}, which is not a tensor but {arg!r}, has to be None")
         others = _children(given)
         if type(given) is not type(arg) or [p for p, _ in others] != [p for p, _ in inner]:
             raise GradError(

@@ -99,7 +99,7 @@ def dtype_of(x: Any) -> DType:
         found = None
     if found is None:
         names = ", ".join(d.name for d in DTYPES if d is not uint32)
-        raise DTypeError(f"no such dtype: {x!r}. tinyaot has {names}")
+        raise DTypeError(f"no such dtype: {x!r}; there are {names}")
     return found
 
 
@@ -205,7 +205,7 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
 
 
 def as_int(op: str, value: Any, what: str = "size") -> int:
-    """A size, a count, a dim ... as an int; DTypeError for what is none, and TraceError for an
+    """A size, a count, a dim ... as an int; DTypeError for anything else, and TraceError for an
     element of a traced tensor."""
     try:
         return operator.index(value)
@@ -256,7 +256,9 @@ def normalize_shape(op: str, shape: Sequence[Any], size: int) -> Shape:
     """`shape` with at most one -1 replaced so that it holds `size` elements (reshape's rule)."""
     dims = [as_int(op, s) for s in shape]
     if dims.count(-1) > 1 or any(s < -1 for s in dims):
-        raise ShapeError(f"{op}: {tuple(dims)} is no shape: at most one -1, and no other negative")
+        raise ShapeError(
+            f"{op}: {tuple(dims)} is not a shape: at most one -1, and no other negative"
+        )
     if -1 in dims:
         known = math.prod(s for s in dims if s != -1)
         if known == 0 or size % known:

@@ -1,4 +1,4 @@
-"""Nodes that are no primitives: they say where derivatives come from, and are gone after autodiff.
+"""Nodes that are not primitives: they say where derivatives come from, and are gone after autodiff.
 
 `grad(outputs..., cotangents..., wrt...)` asks for gradients. A function with a rule of its own
 (`ta.custom_vjp`) is written down with its rule beside it:

@@ -432,8 +432,8 @@ def base_of(tensor: Tensor) -> Tensor:
 def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor on the array's own memory: writes are seen on both sides.
 
-    Raises DTypeError for a dtype tinyaot has not. What a backward saves of it is copied, since
-    NumPy can write it unseen.
+    Raises DTypeError for a dtype that tinyaot does not have. What a backward saves of it is copied,
+    since NumPy can write it unseen.
     """
     if not isinstance(array, np.ndarray):
         raise DTypeError(f"from_numpy: needs a NumPy array, got {type(array).__name__}")

@@ -121,7 +121,7 @@ def _attribute(x: Any) -> str:
         return x.short
     if isinstance(x, tuple):
         return f"[{','.join(map(_attribute, x))}]"
-    raise TypeError(f"attribute {x!r} is no plain data ({type(x).__name__})")
+    raise TypeError(f"attribute {x!r} is not plain data ({type(x).__name__})")
 
 
 # ---- tokens -------------------------------------------------------------------------------------

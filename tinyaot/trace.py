@@ -172,7 +172,7 @@ class TraceEngine(RuleTracer):
                 types.append(TensorType(dtype, ()))
             else:
                 raise DTypeError(
-                    f"{primitive.name}: {type(x).__name__} is no operand; make it a tensor first"
+                    f"{primitive.name}: {type(x).__name__} is not an operand; make it a tensor"
                 )
         out_type = primitive.infer(types, attrs)
         if primitive.kind == "view":

@@ -10,7 +10,7 @@ from tinyaot.tensor import Tensor
 
 
 def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Every leaf (what is no list, tuple or dict), with its path such as `batch['x'][0]`."""
+    """Every leaf (what is not a list, tuple or dict), with its path such as `batch['x'][0]`."""
     if isinstance(tree, (list, tuple)):
         return [leaf for i, x in enumerate(tree) for leaf in leaves(x, f"{path}[{i}]")]
     if isinstance(tree, dict):

@@ -17,12 +17,14 @@ from tinyaot.passes.fusion.machine import Machine
 def thread_count() -> int:
     """How many threads a step may use: `$TINYAOT_THREADS`, or the cores this process has.
 
-    Raises BackendError for a TINYAOT_THREADS that is no number from 1 on.
+    Raises BackendError for a TINYAOT_THREADS that is not a number from 1 on.
     """
     wanted = os.environ.get("TINYAOT_THREADS")
     if wanted:
         if not wanted.strip().isdecimal() or int(wanted) < 1:
-            raise BackendError(f"TINYAOT_THREADS={wanted!r} is no number of threads: use 1 or more")
+            raise BackendError(
+                f"TINYAOT_THREADS={wanted!r} is not a number of threads: use 1 or more"
+            )
         return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -62,7 +62,7 @@ def sizes_of(op: str, size: tuple[Any, ...]) -> Shape:
     """The shape in `zeros(2, 3)` or `zeros((2, 3))`; sizes are ints from 0 up."""
     shape = tuple(as_int(op, n) for n in dims_of(size))
     if any(n < 0 for n in shape):
-        raise ShapeError(f"{op}: {shape} is no shape: sizes must not be negative")
+        raise ShapeError(f"{op}: {shape} is not a shape: sizes must not be negative")
     return shape
 
 

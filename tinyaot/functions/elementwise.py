@@ -253,7 +253,7 @@ def pow(a: Any, b: Any) -> Tensor:
             if b == -1:
                 return ops.div(1.0, a)
         elif b < 0 and not isinstance(b, float):
-            raise DTypeError(f"pow: an integer to the power {b} is no integer; use {float(b)}")
+            raise DTypeError(f"pow: an integer to the power {b} is not an integer; use {float(b)}")
     return _pow(a, b)
 
 

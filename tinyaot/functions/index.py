@@ -225,21 +225,23 @@ def _item(i: Any) -> Any:
     if i is None or i is Ellipsis or isinstance(i, slice):
         return i
     if isinstance(i, (bool, np.bool_)):
-        raise IndexingError(f"index: {i} is no index; {_HOW}, or use where")
+        raise IndexingError(f"index: {i} is not an index; {_HOW}, or use where")
     if isinstance(i, (list, range)):
         i = np.asarray(i) if len(i) else np.zeros(0, np.int64)
     if isinstance(i, (Tensor, np.ndarray)):
         kind = i.dtype.kind
         if kind not in ("bool", "int", "b", "i", "u"):
             name = dtype_of(i.dtype).name
-            raise IndexingError(f"index: an array of {name} is no index; cast to int64, or {_HOW}")
+            raise IndexingError(
+                f"index: an array of {name} is not an index; cast to int64, or {_HOW}"
+            )
         if i.ndim == 0 and kind in ("bool", "b"):
-            raise IndexingError(f"index: a mask without dims is no index; {_HOW}, or use where")
+            raise IndexingError(f"index: a mask without dims is not an index; {_HOW}, or use where")
         return int(i) if isinstance(i, np.ndarray) and i.ndim == 0 else i
     try:
         return operator.index(i)
     except TypeError:
-        raise IndexingError(f"index: a {type(i).__name__} is no index; {_HOW}") from None
+        raise IndexingError(f"index: a {type(i).__name__} is not an index; {_HOW}") from None
 
 
 def _dims_taken(item: Any) -> int:

@@ -88,7 +88,7 @@ def as_array(op: str, data: Any, dtype: DType | None = None) -> np.ndarray:
             array = array.astype(np.float32)
     else:
         raise DTypeError(
-            f"{op}: {brief(data)} is no tensor; pass a Tensor, a number, an array or a list of "
+            f"{op}: {brief(data)} is not a tensor; pass a Tensor, a number, an array or a list of "
             f"numbers"
         )
     try:
@@ -122,7 +122,9 @@ def as_scalar(op: str, x: Any, dtype: DType) -> Scalar:
     try:
         whole = int(value)
     except (ValueError, OverflowError):  # NaN, infinity
-        raise DTypeError(f"{op}: {value} is no {dtype.name}; cast the tensor to float") from None
+        raise DTypeError(
+            f"{op}: {value} cannot be stored as {dtype.name}; cast the tensor to float"
+        ) from None
     bounds = np.iinfo(dtype.numpy)
     if not bounds.min <= whole <= bounds.max:
         raise DTypeError(

@@ -186,8 +186,8 @@ def one_hot(x: Any, num_classes: int = -1) -> Tensor:
     if num_classes < 0:
         if is_tracing():
             raise TraceError(
-                f"one_hot: the number of classes of {x.type} depends on data, which a trace has "
-                f"not; pass num_classes"
+                f"one_hot: the number of classes of {x.type} depends on data, which is not "
+                f"known in a trace; pass num_classes"
             )
         num_classes = max(int(x._data.max()) + 1, 1) if x.size else 0
     if not num_classes and x.size:

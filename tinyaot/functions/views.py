@@ -140,7 +140,7 @@ def movedim(x: Any, source: Any, destination: Any) -> Tensor:
     from_ = [normalize_axis("movedim", d, x.ndim) for d in several(source)]
     to = [normalize_axis("movedim", d, x.ndim) for d in several(destination)]
     if len(from_) != len(to) or len(set(from_)) != len(from_) or len(set(to)) != len(to):
-        raise ShapeError(f"movedim: {source} to {destination} is no one-to-one move")
+        raise ShapeError(f"movedim: {source} to {destination} is not a one-to-one move")
     perm = [a for a in range(x.ndim) if a not in from_]
     for position, axis in sorted(zip(to, from_)):
         perm.insert(position, axis)

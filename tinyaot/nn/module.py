@@ -74,7 +74,9 @@ class Module:
 
     def _register(self, name: str, value: Any) -> None:
         if not name or "." in name:
-            raise ArgumentError(f"{name!r} is no name for a part of a module: no dots, not empty")
+            raise ArgumentError(
+                f"{name!r} cannot name a part of a module: it must not be empty or have dots"
+            )
         if hasattr(type(self), name):
             raise ArgumentError(f"{type(self).__name__} has an attribute {name!r} already")
         setattr(self, name, value)

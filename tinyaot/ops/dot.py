@@ -37,14 +37,14 @@ NO_BOOLS = "dot is not defined for bool; cast first"
 
 @cache
 def letters(spec: str) -> tuple[str, str, str]:
-    """The letters of a, b and the result; ShapeError for a spec that is none."""
+    """The letters of a, b and the result; ShapeError for anything else."""
     operands, arrow, out = spec.partition("->")
     a, comma, b = operands.partition(",")
     alphabetic = all(c.isascii() and c.isalpha() for c in a + b + out)
     repeats = any(len(set(s)) != len(s) for s in (a, b, out))
     if not (arrow and comma and alphabetic) or repeats or not set(out) <= set(a + b):
         raise ShapeError(
-            f'dot: {spec!r} is no spec; write "ij,jk->ik": single letters, none twice in one '
+            f'dot: {spec!r} is not a spec; write "ij,jk->ik": single letters, none twice in one '
             f"operand, every letter of the result in an operand"
         )
     return a, b, out

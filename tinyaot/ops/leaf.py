@@ -17,7 +17,7 @@ def _full_type(value: bool | int | float, shape: Shape, dtype: DType) -> TensorT
     if not isinstance(value, (bool, int, float)):
         raise DTypeError(f"full: the value must be a Python number, got {type(value).__name__}")
     if any(n < 0 for n in shape):
-        raise ShapeError(f"full: {shape} is no shape: sizes must not be negative")
+        raise ShapeError(f"full: {shape} is not a shape: sizes must not be negative")
     if dtype.kind == "int":
         limits = np.iinfo(dtype.numpy)
         if not limits.min <= value <= limits.max:  # infinity and NaN too
@@ -50,7 +50,7 @@ def _iota_type(size: int, dtype: DType) -> TensorType:
     if dtype.kind == "bool":
         raise DTypeError("iota is not defined for bool; compare an integer iota instead")
     if size < 0:
-        raise ShapeError(f"iota: {size} is no size")
+        raise ShapeError(f"iota: {size} is not a size")
     return TensorType(dtype, (size,))
 
 

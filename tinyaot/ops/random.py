@@ -77,7 +77,7 @@ def _type_rule(seed: TensorType, base: TensorType, ordinal: int, shape: Shape) -
         if t.dtype is not int64 or t.shape:
             raise DTypeError(f"random_bits: seed and base must be i64[], got {t}")
     if any(n < 0 for n in shape):
-        raise ShapeError(f"random_bits: {tuple(shape)} is no shape")
+        raise ShapeError(f"random_bits: {tuple(shape)} is not a shape")
     return TensorType(uint32, tuple(shape))
 
 

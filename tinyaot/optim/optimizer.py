@@ -106,7 +106,7 @@ class Optimizer:
                 raise DTypeError(f"{type(self).__name__} moves tensors, got {type(p).__name__}")
             if not p.is_leaf:
                 raise ArgumentError(
-                    f"{type(self).__name__}: a tensor of shape {p.shape} is no leaf: it was "
+                    f"{type(self).__name__}: a tensor of shape {p.shape} is not a leaf: it was "
                     f"computed, so give the tensors it was computed from"
                 )
             if id(p) in seen:
