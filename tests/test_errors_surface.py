@@ -229,7 +229,7 @@ COMPILER: list[tuple[str, Call, type[TinyaotError], list[str]]] = [
     ("pass-text", lambda x, w, i: ta.passes.simplify(TEXT), DTypeError, ["simplify", "ta.parse"]),
     ("pipeline", lambda x, w, i: ta.passes.pipeline(None), DTypeError, ["pipeline", "None"]),
     ("no-json", lambda x, w, i: ta.Record.from_json(""), ParseError, ["Record.from_json", "JSON"]),
-    ("no-record", lambda x, w, i: ta.Record.from_json("{}"), ParseError, ["no Record", "to_json"]),
+    ("no-record", lambda x, w, i: ta.Record.from_json("{}"), ParseError, ["not a Record", "to_json"]),
     ("old-record", lambda x, w, i: ta.Record.from_json('{"format": 0}'), ParseError,
      ["format 0", "anew"]),
     ("damaged", lambda x, w, i: ta.Record.from_json(record().to_json().replace("mul", "m%")),
@@ -416,7 +416,7 @@ def test_long_lines_are_cut() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["report", "empty.json"], 2, "empty.json is not a saved Record .*no JSON"),
+        (["report", "empty.json"], 2, "empty.json is not a saved Record .*not JSON"),
         (["report", "half.json"], 2, "half.json is not a saved Record .*'backend' is missing"),
         (["why", "empty.json", "3"], 2, "empty.json is not a saved Record"),
         (["report", "user.py:wrong"], 1, r"add: shapes \(2,\) and \(3,\)(.|\n)*at user.py:3"),
