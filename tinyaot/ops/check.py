@@ -77,15 +77,13 @@ def _within_into(out: np.ndarray, x: np.ndarray, what: str, size: int, ignored: 
 
 
 within: Primitive = declare(
-    Primitive(
-        "within",
-        "map",
-        _within_type,
-        _within,
-        _within_into,
-        None,
-        elements,
-        doc="x itself, every element of which is in 0 .. size - 1 or equal to `ignored`; `what` "
-        "names it to the user. Otherwise an IndexingError.",
-    )
+    "within",
+    "map",
+    _within_type,
+    _within,
+    _within_into,
+    None,
+    elements,
+    doc="x itself, every element of which is in 0 .. size - 1 or equal to `ignored`; `what` "
+    "names it to the user. Otherwise an IndexingError.",
 )

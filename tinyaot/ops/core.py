@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
 import numpy as np
 
@@ -35,6 +35,7 @@ Kind = Literal[
     "mutate",  # exists before functionalization only
 ]
 Attrs = Mapping[str, Any]
+Fields = ParamSpec("Fields")
 
 
 class Operand(Protocol):
@@ -174,12 +175,18 @@ class using:
 TABLE: dict[str, Primitive] = {}
 
 
-def declare(primitive: Primitive) -> Primitive:
-    """Add a row to the table."""
-    if primitive.name in TABLE:
-        raise ValueError(f"primitive {primitive.name!r} is declared twice")
-    TABLE[primitive.name] = primitive
-    return primitive
+def _entered(make: Callable[Fields, Primitive]) -> Callable[Fields, Primitive]:
+    def declare(*args: Fields.args, **kwargs: Fields.kwargs) -> Primitive:
+        primitive = make(*args, **kwargs)
+        if primitive.name in TABLE:
+            raise ValueError(f"primitive {primitive.name!r} is declared twice")
+        TABLE[primitive.name] = primitive
+        return primitive
+
+    return declare
+
+
+declare = _entered(Primitive)  # a Primitive of these fields, as a row of the table
 
 
 def same_dtype(op: str, types: Sequence[TensorType]) -> DType:

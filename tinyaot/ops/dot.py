@@ -277,15 +277,13 @@ def _to_b(g: Any, y: Any, a: Any, b: Any, spec: str) -> Any:
 
 
 dot: Primitive = declare(
-    Primitive(
-        "dot",
-        "dot",
-        _type_rule,
-        _array,
-        _into,
-        (_to_a, _to_b),
-        _flops,
-        doc="Products summed over the letters that the result lacks.",
-        scratch=_scratch,
-    )
+    "dot",
+    "dot",
+    _type_rule,
+    _array,
+    _into,
+    (_to_a, _to_b),
+    _flops,
+    doc="Products summed over the letters that the result lacks.",
+    scratch=_scratch,
 )

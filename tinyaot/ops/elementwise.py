@@ -66,19 +66,17 @@ def declare_map(
         array(*arrays, out=out)
 
     return declare(
-        Primitive(
-            name,
-            "map",
-            type_rule,
-            in_c_order,
-            into,
-            vjp,
-            elements,
-            weight,
-            expr,
-            scratch=scratch,
-            ufunc=array if isinstance(array, np.ufunc) else None,
-        )
+        name,
+        "map",
+        type_rule,
+        in_c_order,
+        into,
+        vjp,
+        elements,
+        weight,
+        expr,
+        scratch=scratch,
+        ufunc=array if isinstance(array, np.ufunc) else None,
     )
 
 
@@ -362,35 +360,31 @@ def _where_into(out: np.ndarray, c: np.ndarray, a: np.ndarray, b: np.ndarray) ->
 
 
 where: Primitive = declare(
-    Primitive(
-        "where",
-        "map",
-        _where_type,
-        _where,
-        _where_into,
-        (
-            None,
-            lambda g, y, c, a, b: where(c, g, 0.0),
-            lambda g, y, c, a, b: where(c, 0.0, g),
-        ),
-        elements,
-        CHEAP,
-        "{0} ? {1} : {2}",
-        destroys=(2,),
-    )
+    "where",
+    "map",
+    _where_type,
+    _where,
+    _where_into,
+    (
+        None,
+        lambda g, y, c, a, b: where(c, g, 0.0),
+        lambda g, y, c, a, b: where(c, 0.0, g),
+    ),
+    elements,
+    CHEAP,
+    "{0} ? {1} : {2}",
+    destroys=(2,),
 )
 
 
 cast: Primitive = declare(
-    Primitive(
-        "cast",
-        "map",
-        lambda x, dtype: TensorType(dtype, x.shape),
-        lambda x, dtype: x.astype(dtype.numpy, order="C"),
-        lambda out, x, dtype: np.copyto(out, x, casting="unsafe"),
-        (lambda g, y, x, dtype: cast(g, dtype=x.dtype) if x.dtype.is_floating else None,),
-        elements,
-        CHEAP,
-        "cast({0})",
-    )
+    "cast",
+    "map",
+    lambda x, dtype: TensorType(dtype, x.shape),
+    lambda x, dtype: x.astype(dtype.numpy, order="C"),
+    lambda out, x, dtype: np.copyto(out, x, casting="unsafe"),
+    (lambda g, y, x, dtype: cast(g, dtype=x.dtype) if x.dtype.is_floating else None,),
+    elements,
+    CHEAP,
+    "cast({0})",
 )

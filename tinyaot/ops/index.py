@@ -122,16 +122,14 @@ def _gather_rule(operand: int) -> Rule | None:
 
 
 gather: Primitive = declare(
-    Primitive(
-        "gather",
-        "gather",
-        _gather_type,
-        _gather,
-        _gather_into,
-        _gather_rule,
-        doc="x at the indices: their common shape, then x's other axes.",
-        scratch=_gather_scratch,
-    )
+    "gather",
+    "gather",
+    _gather_type,
+    _gather,
+    _gather_into,
+    _gather_rule,
+    doc="x at the indices: their common shape, then x's other axes.",
+    scratch=_gather_scratch,
 )
 
 # ---- scatter ------------------------------------------------------------------------------------
@@ -248,17 +246,15 @@ def _scatter_rule(operand: int) -> Rule | None:
 
 
 scatter: Primitive = declare(
-    Primitive(
-        "scatter",
-        "scatter",
-        _scatter_type,
-        allocating(_scatter_into),
-        _scatter_into,
-        _scatter_rule,
-        flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
-        doc="base with src set, or added, where `gather` with the same indices would read.",
-        scratch=_scatter_scratch,
-    )
+    "scatter",
+    "scatter",
+    _scatter_type,
+    allocating(_scatter_into),
+    _scatter_into,
+    _scatter_rule,
+    flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
+    doc="base with src set, or added, where `gather` with the same indices would read.",
+    scratch=_scatter_scratch,
 )
 
 # ---- take_along, put_along ----------------------------------------------------------------------
@@ -299,19 +295,17 @@ def _take_along_into(out: np.ndarray, x: np.ndarray, index: np.ndarray, axis: in
 
 
 take_along: Primitive = declare(
-    Primitive(
-        "take_along",
-        "gather",
-        lambda x, index, axis: x.with_shape(_along_shape("take_along", x, index, axis)),
-        _take_along,
-        _take_along_into,
-        (
-            lambda g, y, x, index, axis: put_along(zeros_like(x), g, index, axis=axis, mode="add"),
-            None,
-        ),
-        doc="x at `index` along one axis, each element of the result with an index of its own.",
-        scratch=lambda ins, out, attrs: out.nbytes + _cast_bytes(ins[1]),
-    )
+    "take_along",
+    "gather",
+    lambda x, index, axis: x.with_shape(_along_shape("take_along", x, index, axis)),
+    _take_along,
+    _take_along_into,
+    (
+        lambda g, y, x, index, axis: put_along(zeros_like(x), g, index, axis=axis, mode="add"),
+        None,
+    ),
+    doc="x at `index` along one axis, each element of the result with an index of its own.",
+    scratch=lambda ins, out, attrs: out.nbytes + _cast_bytes(ins[1]),
 )
 
 
@@ -369,15 +363,13 @@ def _put_along_src(g: Any, y: Any, base: Any, src: Any, index: Any, axis: int, m
 
 
 put_along: Primitive = declare(
-    Primitive(
-        "put_along",
-        "scatter",
-        _put_along_type,
-        allocating(_put_along_into),
-        _put_along_into,
-        (_put_along_base, _put_along_src, None),
-        flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
-        doc="base with src set, or added, where `take_along` with the same index would read.",
-        scratch=_put_along_scratch,
-    )
+    "put_along",
+    "scatter",
+    _put_along_type,
+    allocating(_put_along_into),
+    _put_along_into,
+    (_put_along_base, _put_along_src, None),
+    flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
+    doc="base with src set, or added, where `take_along` with the same index would read.",
+    scratch=_put_along_scratch,
 )

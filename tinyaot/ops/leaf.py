@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinyaot.errors import DTypeError, ShapeError
-from tinyaot.ops.core import Operand, Primitive, declare
+from tinyaot.ops.core import Operand, declare
 from tinyaot.shapes import DType, Shape, TensorType
 
 _BLOCK = 8192  # elements written at a time, so that `iota` needs no second array of its size
@@ -34,15 +34,13 @@ def _full_into(out: np.ndarray, value: bool | int | float, shape: Shape, dtype: 
 
 
 full = declare(
-    Primitive(
-        "full",
-        "leaf",
-        _full_type,
-        _full,
-        _full_into,
-        vjp=(),
-        doc="`value` everywhere.",
-    )
+    "full",
+    "leaf",
+    _full_type,
+    _full,
+    _full_into,
+    vjp=(),
+    doc="`value` everywhere.",
 )
 
 
@@ -68,17 +66,15 @@ def _iota_into(out: np.ndarray, size: int, dtype: DType) -> None:
 
 
 iota = declare(
-    Primitive(
-        "iota",
-        "leaf",
-        _iota_type,
-        _iota,
-        _iota_into,
-        vjp=(),
-        doc="0, 1, ... size - 1.",
-        # the block, and the 8 bytes of a step where there are several
-        scratch=lambda ins, out, attrs: 8 * min(out.size, _BLOCK) + 8 * (out.size > _BLOCK),
-    )
+    "iota",
+    "leaf",
+    _iota_type,
+    _iota,
+    _iota_into,
+    vjp=(),
+    doc="0, 1, ... size - 1.",
+    # the block, and the 8 bytes of a step where there are several
+    scratch=lambda ins, out, attrs: 8 * min(out.size, _BLOCK) + 8 * (out.size > _BLOCK),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinyaot.errors import ShapeError
-from tinyaot.ops.core import Primitive, declare, same_dtype
+from tinyaot.ops.core import declare, same_dtype
 from tinyaot.shapes import TensorType
 
 
@@ -24,30 +24,26 @@ def _same_type(op: str, old: TensorType, new: TensorType) -> TensorType:
 
 
 copy = declare(
-    Primitive(
-        "copy",
-        "map",
-        lambda x: x,
-        lambda x: np.array(x, order="C"),
-        np.copyto,
-        (lambda g, y, x: g,),
-        expr="{0}",
-        doc="The same value in memory of its own.",
-    )
+    "copy",
+    "map",
+    lambda x: x,
+    lambda x: np.array(x, order="C"),
+    np.copyto,
+    (lambda g, y, x: g,),
+    expr="{0}",
+    doc="The same value in memory of its own.",
 )
 
 
 set_value = declare(
-    Primitive(
-        "set_value",
-        "map",
-        lambda old, new: _same_type("set_value", old, new),
-        lambda old, new: np.array(new, order="C"),
-        lambda out, old, new: np.copyto(out, new),
-        (lambda g, y, old, new: g, None),
-        expr="{1}",
-        doc="The value of `new` with the derivative of `old`: a write hidden from autograd.",
-    )
+    "set_value",
+    "map",
+    lambda old, new: _same_type("set_value", old, new),
+    lambda old, new: np.array(new, order="C"),
+    lambda out, old, new: np.copyto(out, new),
+    (lambda g, y, old, new: g, None),
+    expr="{1}",
+    doc="The value of `new` with the derivative of `old`: a write hidden from autograd.",
 )
 
 
@@ -57,11 +53,9 @@ def _write(dst: np.ndarray, src: np.ndarray) -> np.ndarray:
 
 
 write = declare(
-    Primitive(
-        "write",
-        "mutate",
-        lambda dst, src: _same_type("write", dst, src),
-        _write,
-        doc="The bytes of dst, which may be a view, become src. No result.",
-    )
+    "write",
+    "mutate",
+    lambda dst, src: _same_type("write", dst, src),
+    _write,
+    doc="The bytes of dst, which may be a view, become src. No result.",
 )

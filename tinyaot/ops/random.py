@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinyaot.errors import DTypeError, ShapeError
-from tinyaot.ops.core import Primitive, declare
+from tinyaot.ops.core import declare
 from tinyaot.shapes import Shape, TensorType, int64, uint32
 
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
@@ -90,17 +90,13 @@ def _into(out: np.ndarray, seed: np.ndarray, base: np.ndarray, ordinal: int, sha
 
 
 random_bits = declare(
-    Primitive(
-        "random_bits",
-        "random",
-        _type_rule,
-        _array,
-        _into,
-        None,
-        weight=1.0,
-        doc="uint32 words of draw base + ordinal, by Philox4x32-10 under `seed`.",
-        scratch=lambda ins, out, attrs: (
-            48 * min((out.size + 3) // 4, _BLOCK) + 16 if out.size else 0
-        ),
-    )
+    "random_bits",
+    "random",
+    _type_rule,
+    _array,
+    _into,
+    None,
+    weight=1.0,
+    doc="uint32 words of draw base + ordinal, by Philox4x32-10 under `seed`.",
+    scratch=lambda ins, out, attrs: 48 * min((out.size + 3) // 4, _BLOCK) + 16 if out.size else 0,
 )

@@ -35,16 +35,14 @@ def _broadcast_type(x: TensorType, shape: Shape) -> TensorType:
 
 
 broadcast: Primitive = declare(
-    Primitive(
-        "broadcast",
-        "view",
-        _broadcast_type,
-        lambda x, shape: np.broadcast_to(x, shape),
-        lambda out, x, shape: np.copyto(out, x),
-        (lambda g, y, x, shape: unbroadcast(g, tuple(x.shape)),),
-        doc="Axes of size 1, and new leading ones, repeated (stride 0).",
-        geometry=broadcast_geometry,
-    )
+    "broadcast",
+    "view",
+    _broadcast_type,
+    lambda x, shape: np.broadcast_to(x, shape),
+    lambda out, x, shape: np.copyto(out, x),
+    (lambda g, y, x, shape: unbroadcast(g, tuple(x.shape)),),
+    doc="Axes of size 1, and new leading ones, repeated (stride 0).",
+    geometry=broadcast_geometry,
 )
 
 
@@ -116,18 +114,16 @@ def _reduce(
         return 4 * out.size if accumulates and is_half(out.dtype.numpy) else 0
 
     return declare(
-        Primitive(
-            name,
-            "reduce",
-            type_rule,
-            array,
-            into,
-            (rule,),
-            elements_in,
-            doc=doc,
-            scratch=scratch,
-            ufunc=ufunc,
-        )
+        name,
+        "reduce",
+        type_rule,
+        array,
+        into,
+        (rule,),
+        elements_in,
+        doc=doc,
+        scratch=scratch,
+        ufunc=ufunc,
     )
 
 
@@ -193,9 +189,7 @@ def _arg_reduce(name: str, function: Callable[..., Any], doc: str) -> Primitive:
         return 0 if attrs["axis"] == ins[0].ndim - 1 else ins[0].nbytes
 
     return declare(
-        Primitive(
-            name, "reduce", type_rule, array, into, None, elements_in, doc=doc, scratch=scratch
-        )
+        name, "reduce", type_rule, array, into, None, elements_in, doc=doc, scratch=scratch
     )
 
 
@@ -231,18 +225,16 @@ def _scan(name: str, ufunc: np.ufunc, rule: Rule, doc: str) -> Primitive:
         return 8 * out.size if is_half(out.dtype.numpy) else 0
 
     return declare(
-        Primitive(
-            name,
-            "scan",
-            type_rule,
-            allocating(into),
-            into,
-            (rule,),
-            elements_in,
-            doc=doc,
-            scratch=scratch,
-            ufunc=ufunc,
-        )
+        name,
+        "scan",
+        type_rule,
+        allocating(into),
+        into,
+        (rule,),
+        elements_in,
+        doc=doc,
+        scratch=scratch,
+        ufunc=ufunc,
     )
 
 
@@ -309,15 +301,13 @@ def _argsort_into(out: np.ndarray, x: np.ndarray, axis: int, descending: bool) -
 
 
 argsort: Primitive = declare(
-    Primitive(
-        "argsort",
-        "scan",
-        _argsort_type,
-        _argsort,
-        _argsort_into,
-        None,
-        elements_in,
-        doc="The indices that sort along an axis. Ties keep their order; NaN is the greatest.",
-        scratch=lambda ins, out, attrs: 3 * out.nbytes + ins[0].nbytes,
-    )
+    "argsort",
+    "scan",
+    _argsort_type,
+    _argsort,
+    _argsort_into,
+    None,
+    elements_in,
+    doc="The indices that sort along an axis. Ties keep their order; NaN is the greatest.",
+    scratch=lambda ins, out, attrs: 3 * out.nbytes + ins[0].nbytes,
 )

@@ -63,16 +63,14 @@ def _reshape_into(out: np.ndarray, x: np.ndarray, shape: Shape) -> None:
 
 
 reshape: Primitive = declare(
-    Primitive(
-        "reshape",
-        "view",
-        _reshape_type,
-        lambda x, shape: x.reshape(shape),
-        _reshape_into,
-        (lambda g, y, x, shape: reshape(g, shape=tuple(x.shape)),),
-        doc="The same elements in row-major order; copies where strides allow no view.",
-        geometry=reshape_geometry,
-    )
+    "reshape",
+    "view",
+    _reshape_type,
+    lambda x, shape: x.reshape(shape),
+    _reshape_into,
+    (lambda g, y, x, shape: reshape(g, shape=tuple(x.shape)),),
+    doc="The same elements in row-major order; copies where strides allow no view.",
+    geometry=reshape_geometry,
 )
 
 
@@ -88,28 +86,24 @@ def inverse(perm: Sequence[int]) -> Shape:
 
 
 permute: Primitive = declare(
-    Primitive(
-        "permute",
-        "view",
-        _permute_type,
-        lambda x, perm: x.transpose(perm),
-        _view_into("permute"),
-        (lambda g, y, x, perm: permute(g, perm=inverse(perm)),),
-        doc="Axis i of the result is axis perm[i] of the operand.",
-        geometry=permute_geometry,
-    )
+    "permute",
+    "view",
+    _permute_type,
+    lambda x, perm: x.transpose(perm),
+    _view_into("permute"),
+    (lambda g, y, x, perm: permute(g, perm=inverse(perm)),),
+    doc="Axis i of the result is axis perm[i] of the operand.",
+    geometry=permute_geometry,
 )
 detach: Primitive = declare(
-    Primitive(
-        "detach",
-        "view",
-        lambda x: x,
-        lambda x: x[...],
-        _view_into("detach"),
-        (None,),
-        doc="The same value, through which no gradient flows.",
-        geometry=lambda g: g,
-    )
+    "detach",
+    "view",
+    lambda x: x,
+    lambda x: x[...],
+    _view_into("detach"),
+    (None,),
+    doc="The same value, through which no gradient flows.",
+    geometry=lambda g: g,
 )
 
 # ---- slice --------------------------------------------------------------------------------------
@@ -140,16 +134,14 @@ def _slices(starts: Shape, stops: Shape, steps: Shape) -> tuple[builtins.slice, 
 
 
 slice_: Primitive = declare(
-    Primitive(
-        "slice",
-        "view",
-        _slice_type,
-        lambda x, starts, stops, steps: x[(..., *_slices(starts, stops, steps))],
-        _view_into("slice"),
-        (lambda g, y, x, **attrs: slice_scatter(zeros_like(x), g, **attrs),),
-        doc="Basic slicing: one start, stop and step an axis, as slice.indices gives them.",
-        geometry=slice_geometry,
-    )
+    "slice",
+    "view",
+    _slice_type,
+    lambda x, starts, stops, steps: x[(..., *_slices(starts, stops, steps))],
+    _view_into("slice"),
+    (lambda g, y, x, **attrs: slice_scatter(zeros_like(x), g, **attrs),),
+    doc="Basic slicing: one start, stop and step an axis, as slice.indices gives them.",
+    geometry=slice_geometry,
 )
 
 
@@ -185,7 +177,7 @@ def _scatter_view(name: str, view: Primitive, doc: str) -> Primitive:
         return view(g, **attrs)
 
     scatter = declare(
-        Primitive(name, "scatter", type_rule, allocating(into), into, (to_base, to_src), doc=doc)
+        name, "scatter", type_rule, allocating(into), into, (to_base, to_src), doc=doc
     )
     return scatter
 
@@ -212,16 +204,14 @@ def _diagonal(x: np.ndarray, offset: int, axis1: int, axis2: int) -> np.ndarray:
 
 
 diagonal: Primitive = declare(
-    Primitive(
-        "diagonal",
-        "view",
-        _diagonal_type,
-        _diagonal,
-        _view_into("diagonal"),
-        (lambda g, y, x, **attrs: diagonal_scatter(zeros_like(x), g, **attrs),),
-        doc="The diagonal of two axes, as the last axis.",
-        geometry=diagonal_geometry,
-    )
+    "diagonal",
+    "view",
+    _diagonal_type,
+    _diagonal,
+    _view_into("diagonal"),
+    (lambda g, y, x, **attrs: diagonal_scatter(zeros_like(x), g, **attrs),),
+    doc="The diagonal of two axes, as the last axis.",
+    geometry=diagonal_geometry,
 )
 diagonal_scatter: Primitive = _scatter_view(
     "diagonal_scatter", diagonal, "base with a diagonal replaced by src."
@@ -272,15 +262,13 @@ def _concat_rule(operand: int) -> Rule:
 
 
 concat: Primitive = declare(
-    Primitive(
-        "concat",
-        "concat",
-        _concat_type,
-        _concat,
-        _concat_into,
-        _concat_rule,
-        doc="Tensors joined along an existing axis.",
-    )
+    "concat",
+    "concat",
+    _concat_type,
+    _concat,
+    _concat_into,
+    _concat_rule,
+    doc="Tensors joined along an existing axis.",
 )
 
 # ---- helpers on any operand ---------------------------------------------------------------------
