@@ -79,7 +79,8 @@ class Pipeline:
         began = time.perf_counter()
         program = run()
         seconds = time.perf_counter() - began
-        verify(program)
+        verified = bool(self.stages) and self.stages[-1].program is before
+        verify(program, before if verified else None)
         if self.check and before is not None:
             check_values(name, before, program)
         self.stages.append(Stage(name, program, seconds))
