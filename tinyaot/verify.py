@@ -81,32 +81,40 @@ def verify(program: Program, before: Program | None = None) -> None:
         raise VerifyError(
             f"{program.name}: there is no stage {program.stage!r}; stages are {', '.join(STAGES)}"
         )
-    known: Collection[int] = ()
-    asked = -1
-    if before is not None:
-        known, asked = {id(n) for n in _with_bodies(before)}, STAGES.index(before.stage)
-    but = PLAN_LAWS if program.is_fused else (*REGION_LAWS, *REGION_PLAN_LAWS)
-    _verify(program, but, known, asked)
+    known, asked = _Known(before), STAGES.index(before.stage) if before else -1
+    _verify(program, _FUSED if program.is_fused else _UNFUSED, known, asked)
     for n in program.nodes:
         if n.body is not None:
-            _verify(n.body, (*PLAN_LAWS, *REGION_LAWS, *REGION_PLAN_LAWS), known, asked)
+            _verify(n.body, _BODY, known, asked)
 
 
-def _with_bodies(program: Program) -> Iterator[Node]:
-    for n in program.nodes:
-        yield n
-        if n.body is not None:
-            yield from n.body.nodes
+class _Known:
+    """Nodes and bodies of a program, by identity."""
+
+    def __init__(self, program: Program | None) -> None:
+        nodes = program.nodes if program else ()
+        bodies = [n.body for n in nodes if n.body is not None]
+        self.nodes = {id(n) for part in (nodes, *(b.nodes for b in bodies)) for n in part}
+        self.bodies = {self.body(b): b.next_id for b in bodies}
+
+    def body(self, program: Program) -> tuple[int, ...]:
+        return id(program.inputs), id(program.nodes), id(program.outputs)
+
+    def has(self, program: Program) -> bool:
+        """Whether it is one of the bodies, if at another stage."""
+        return self.bodies.get(self.body(program), program.next_id + 1) <= program.next_id
 
 
-def _verify(program: Program, but: Collection[Check], known: Collection[int], asked: int) -> None:
-    """`known`: what `id` says of nodes that obey the laws until the stage `asked`."""
+def _verify(program: Program, but: Collection[Check], known: _Known, asked: int) -> None:
+    """`known` obeys the laws until the stage `asked`."""
     stage = STAGES.index(program.stage)
-    new = program
-    if known:
-        new = program.replace(nodes=tuple(n for n in program.nodes if id(n) not in known))
+    new, again = program, known.has(program)
+    if known.nodes:
+        new = program.replace(nodes=tuple(n for n in program.nodes if id(n) not in known.nodes))
     for rule in LAWS.values():
         if not rule.since <= stage <= rule.until or rule.check in but:
+            continue
+        if again and rule.since <= asked:
             continue
         for broken in rule.check(new if rule.alone and rule.since <= asked else program):
             raise VerifyError(
@@ -380,3 +388,7 @@ for _check in REGION_LAWS:
     law(since="fuse")(_check)
 for _check in (*PLAN_LAWS, *REGION_PLAN_LAWS):
     law(since="plan")(_check)
+
+_FUSED = frozenset(PLAN_LAWS)  # what is not asked of programs with regions, of others, of bodies
+_UNFUSED = frozenset((*REGION_LAWS, *REGION_PLAN_LAWS))
+_BODY = _FUSED | _UNFUSED
