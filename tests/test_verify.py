@@ -557,6 +557,35 @@ def test_corruptions_that_have_no_text() -> None:
         verify(good.replace(stage="attic"))
 
 
+def test_a_node_is_asked_once() -> None:
+    """What holds for a node alone is asked of new nodes; what a later stage asks, of all."""
+    good = read(GOOD["pure"])
+    asked: list[Node] = []
+    rule = LAWS["attributes are plain"]
+
+    def note(program: Program) -> list[str]:
+        asked.extend(program.nodes)
+        return list(rule.check(program))
+
+    LAWS["attributes are plain"] = replace(rule, check=note)
+    try:
+        verify(good)
+        assert asked == list(good.nodes)
+        asked.clear()
+        new = change(good, 0, attrs={"new": 1})
+        with pytest.raises(VerifyError, match="type rule"):
+            verify(new, good)
+        assert asked == [new.nodes[0]]
+        asked.clear()
+        verify(good.replace(), good)
+        assert not asked
+    finally:
+        LAWS["attributes are plain"] = rule
+    traced = read(GOOD["trace"])
+    with pytest.raises(VerifyError, match="writes are gone"):
+        verify(traced.replace(stage="functionalize"), traced)
+
+
 def test_a_scheduled_joint_program_runs_its_forward_first() -> None:
     good = parse(edit(JOINT, "@ partition -> @ schedule"))
     verify(good)

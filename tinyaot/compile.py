@@ -80,7 +80,8 @@ class Pipeline:
 
     def note(self, name: str, before: Program, after: Program, seconds: float) -> None:
         """After each pass: verify what it made, and record it."""
-        verify(after)
+        verified = bool(self.stages) and self.stages[-1].program is before
+        verify(after, before if verified else None)
         if self.check and before is not after:
             check_values(name, before, after)
         self.stages.append(Stage(name, after, seconds))

@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PROGRAMS = _PACKAGE + "models" + os.sep  # the built-in programs are written as a user would
@@ -35,6 +36,11 @@ def is_user_file(filename: str) -> bool:
     return filename.startswith(_PROGRAMS) or not filename.startswith((_PACKAGE, "<frozen"))
 
 
+@cache
+def _is_users(filename: str) -> bool:
+    return is_user_file(filename) and not _is_library(filename)
+
+
 def _is_library(filename: str) -> bool:
     if "-packages" + os.sep in filename:
         return f"-packages{os.sep}numpy{os.sep}" in filename
@@ -47,7 +53,7 @@ def user_location() -> Loc | None:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if is_user_file(code.co_filename) and not _is_library(code.co_filename):
+        if _is_users(code.co_filename):
             return Loc(code.co_filename, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None

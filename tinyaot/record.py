@@ -199,13 +199,14 @@ class Record:
         record = cls(name, backend, list(stages))
         record.decisions = [d for d in decisions if d.kind != "network"]
         program = stages[-1].program
-        types = {id_: str(v.type) for stage in stages for id_, v in stage.program.values.items()}
+        values = {id_: v for stage in stages for id_, v in stage.program.values.items()}
         record.flops = flops_by_phase(program)
         record.buffers = _buffers(program)
         for d in decisions:
             if d.kind == "save" and d.subject is not None:
                 nbytes, seconds = int(d.numbers["bytes"]), float(d.numbers["seconds"])
-                record.saved.append(Saved(d.subject, types[d.subject], nbytes, d.reason, seconds))
+                type_ = str(values[d.subject].type)
+                record.saved.append(Saved(d.subject, type_, nbytes, d.reason, seconds))
             elif d.kind == "recompute" and d.subject is not None:
                 flops, seconds = int(d.numbers["flops"]), float(d.numbers["seconds"])
                 flip = int(d.numbers["flip_bytes"]), -float(d.numbers["flip_seconds"])

@@ -3,8 +3,9 @@
 A law is a small named function in a table: it yields what breaks it, one message a violation, and
 its docstring states it. Adding a law is adding a function. Laws are checked in the order they stand
 here, and each may rely on those above it (a type rule is asked only about values that are defined).
-MLIR's verifiers have this role between passes. The laws of memory plans are in `verify_plan`, those
-of regions in `verify_regions`.
+What holds for a node alone is asked once: passes share the nodes that they do not touch. MLIR's
+verifiers have this role between passes. The laws of memory plans are in `verify_plan`, those of
+regions in `verify_regions`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tinyaot.ops.core import TABLE
 from tinyaot.shapes import DType, TensorType, brief
 from tinyaot.structural import STRUCTURAL
 from tinyaot.verify_custom import CUSTOM_LAWS, listed
+from tinyaot.verify_phases import PHASE_LAWS, show
 from tinyaot.verify_plan import PLAN_LAWS
 from tinyaot.verify_regions import REGION_LAWS, REGION_PLAN_LAWS
 
@@ -37,12 +39,14 @@ Check = Callable[[Program], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A named law and the stages, from `since` to `until`, where it holds."""
+    """A named law and the stages, from `since` to `until`, where it holds. `alone`: it speaks of
+    inputs, outputs and each node for itself."""
 
     name: str
     check: Check
     since: int
     until: int
+    alone: bool
 
     @property
     def statement(self) -> str:
@@ -52,19 +56,24 @@ class Law:
 LAWS: dict[str, Law] = {}
 
 
-def law(since: str = STAGES[0], until: str = STAGES[-1]) -> Callable[[Check], Check]:
+def law(
+    since: str = STAGES[0], until: str = STAGES[-1], alone: bool = False
+) -> Callable[[Check], Check]:
     """Enter a function in the table of laws."""
 
     def enter(check: Check) -> Check:
         name = check.__name__.replace("_", " ")
-        LAWS[name] = Law(name, check, STAGES.index(since), STAGES.index(until))
+        LAWS[name] = Law(name, check, STAGES.index(since), STAGES.index(until), alone)
         return check
 
     return enter
 
 
-def verify(program: Program) -> None:
-    """Raise VerifyError, naming the node and the law, if the program breaks a law of its stage."""
+def verify(program: Program, before: Program | None = None) -> None:
+    """Raise VerifyError, naming the node and the law, if the program breaks a law of its stage.
+
+    `before`: a program that was verified; its nodes are not asked again what they were asked.
+    """
     if not isinstance(program, Program):
         hint = "; parse the text first: ta.parse(text)" if isinstance(program, str) else ""
         raise DTypeError(f"verify: needs a Program, got {brief(program)}{hint}")
@@ -72,30 +81,46 @@ def verify(program: Program) -> None:
         raise VerifyError(
             f"{program.name}: there is no stage {program.stage!r}; stages are {', '.join(STAGES)}"
         )
-    _verify(program, PLAN_LAWS if program.is_fused else (*REGION_LAWS, *REGION_PLAN_LAWS))
+    known, asked = _Known(before), STAGES.index(before.stage) if before else -1
+    _verify(program, _FUSED if program.is_fused else _UNFUSED, known, asked)
     for n in program.nodes:
         if n.body is not None:
-            _verify(n.body, (*PLAN_LAWS, *REGION_LAWS, *REGION_PLAN_LAWS))
+            _verify(n.body, _BODY, known, asked)
 
 
-def _verify(program: Program, but: Collection[Check]) -> None:
+class _Known:
+    """Nodes and bodies of a program, by identity."""
+
+    def __init__(self, program: Program | None) -> None:
+        nodes = program.nodes if program else ()
+        bodies = [n.body for n in nodes if n.body is not None]
+        self.nodes = {id(n) for part in (nodes, *(b.nodes for b in bodies)) for n in part}
+        self.bodies = {self.body(b): b.next_id for b in bodies}
+
+    def body(self, program: Program) -> tuple[int, ...]:
+        return id(program.inputs), id(program.nodes), id(program.outputs)
+
+    def has(self, program: Program) -> bool:
+        """Whether it is one of the bodies, if at another stage."""
+        return self.bodies.get(self.body(program), program.next_id + 1) <= program.next_id
+
+
+def _verify(program: Program, but: Collection[Check], known: _Known, asked: int) -> None:
+    """`known` obeys the laws until the stage `asked`."""
     stage = STAGES.index(program.stage)
+    new, again = program, known.has(program)
+    if known.nodes:
+        new = program.replace(nodes=tuple(n for n in program.nodes if id(n) not in known.nodes))
     for rule in LAWS.values():
         if not rule.since <= stage <= rule.until or rule.check in but:
             continue
-        for broken in rule.check(program):
+        if again and rule.since <= asked:
+            continue
+        for broken in rule.check(new if rule.alone and rule.since <= asked else program):
             raise VerifyError(
                 f"{program.name} at stage {program.stage} breaks the law '{rule.name}': {broken}\n"
                 f"  the law: {rule.statement}"
             )
-
-
-def show(node: Node) -> str:
-    """A node in a message: without its attributes, which may be what is wrong with it."""
-    results = ", ".join(map(str, node.results))
-    where = f" (at {node.loc})" if node.loc is not None else ""
-    call = f"{node.op}({', '.join(map(str, node.inputs))})"
-    return (f"{results} = {call}" if results else call) + where
 
 
 # ---- values -------------------------------------------------------------------------------------
@@ -113,7 +138,7 @@ def _definer(by: Input | Node) -> str:
     return show(by) if isinstance(by, Node) else f"input {by.value}"
 
 
-@law()
+@law(alone=True)
 def types_are_types(program: Program) -> Iterator[str]:
     """A value has a dtype of tinyaot's and sizes that are whole numbers from 0 up."""
     for v, by in _definitions(program):
@@ -160,7 +185,7 @@ def one_type_a_value(program: Program) -> Iterator[str]:
     types = {v.id: v.type for v, _ in _definitions(program)}
     for n in program.nodes:
         for v in n.inputs:
-            if v.type != types[v.id]:
+            if v.type is not types[v.id] and v.type != types[v.id]:
                 yield f"{show(n)} reads {v} as {v.type}, but it is {types[v.id]}"
     for o in program.outputs:
         if o.value.type != types[o.value.id]:
@@ -170,7 +195,7 @@ def one_type_a_value(program: Program) -> Iterator[str]:
 # ---- nodes --------------------------------------------------------------------------------------
 
 
-@law()
+@law(alone=True)
 def ops_are_declared(program: Program) -> Iterator[str]:
     """An op is of the table, structural, or, from fuse on, a `region`, which alone has a body."""
     fused = STAGES.index(program.stage) >= STAGES.index("fuse")
@@ -187,7 +212,7 @@ def _is_plain(x: Any) -> bool:
     return type(x) in (bool, int, float, str, DType)
 
 
-@law()
+@law(alone=True)
 def attributes_are_plain(program: Program) -> Iterator[str]:
     """Attributes are numbers, bools, strings, dtypes and tuples of these, under string names."""
     for n in program.nodes:
@@ -200,15 +225,16 @@ def attributes_are_plain(program: Program) -> Iterator[str]:
 def origins_are_known(program: Program) -> Iterator[str]:
     """A node's phase and the relations of its origin are of the lists in ir.py, and an origin
     names an id that was given out."""
+    phases, relations = (None, *PHASES), get_args(Relation)
     for n in program.nodes:
-        if n.phase not in (None, *PHASES):
+        if n.phase not in phases:
             yield f"{show(n)} has the phase {n.phase!r}"
         for o in n.origin:
-            if o.relation not in get_args(Relation) or not 0 <= o.id < program.next_id:
+            if o.relation not in relations or not 0 <= o.id < program.next_id:
                 yield f"{show(n)} has the origin {o.relation} %{o.id}"
 
 
-@law()
+@law(alone=True)
 def results_follow_the_type_rule(program: Program) -> Iterator[str]:
     """A node's results have the types that its op's type rule gives."""
     for n in program.nodes:
@@ -226,7 +252,7 @@ def results_follow_the_type_rule(program: Program) -> Iterator[str]:
             yield f"{show(n)} has {listed(found)}, but the type rule gives {listed(wanted)}"
 
 
-@law()
+@law(alone=True)
 def grad_nodes_are_well_formed(program: Program) -> Iterator[str]:
     """`grad` reads floating outputs (one element each, unless their cotangents follow), cotangents
     of the same types, then floating values to differentiate by, whose types its results have."""
@@ -322,7 +348,7 @@ def written_inputs_are_outputs(program: Program) -> Iterator[str]:
 # ---- what a stage leaves behind -----------------------------------------------------------------
 
 
-@law(since="functionalize")
+@law(since="functionalize", alone=True)
 def writes_are_gone(program: Program) -> Iterator[str]:
     """After functionalization nothing is written: every op is pure."""
     for n in program.nodes:
@@ -330,7 +356,7 @@ def writes_are_gone(program: Program) -> Iterator[str]:
             yield show(n)
 
 
-@law(since="autodiff")
+@law(since="autodiff", alone=True)
 def markers_are_gone(program: Program) -> Iterator[str]:
     """Structural nodes, `detach` and `set_value` mean something to autodiff, and nothing after."""
     for n in program.nodes:
@@ -338,89 +364,8 @@ def markers_are_gone(program: Program) -> Iterator[str]:
             yield show(n)
 
 
-@law(since="autodiff")
-def nodes_have_a_phase(program: Program) -> Iterator[str]:
-    """After autodiff every node is of the forward, the backward or the update; the joint program of
-    an ahead-of-time function has no update."""
-    joint = program.is_joint
-    for n in program.nodes:
-        if n.phase is None or (n.phase == "update" and joint):
-            yield f"{show(n)} has the phase {n.phase}"
-
-
-def _phases(program: Program) -> dict[int, int]:
-    """The phase that each value belongs to, as a number; inputs belong to the first that can."""
-    phase = {i.value.id: int(i.role == "cotangent") for i in program.inputs}
-    phase.update(
-        (r.id, PHASES.index(n.phase or "forward")) for n in program.nodes for r in n.results
-    )
-    return phase
-
-
-@law(since="autodiff")
-def phases_run_forward(program: Program) -> Iterator[str]:
-    """The forward reads nothing of the backward or of cotangents, and neither reads the update; but
-    a region of a step may hold nodes of all three."""
-    phase = _phases(program)
-    for n in program.nodes:
-        if n.body is not None and not program.is_joint:
-            continue
-        for v in n.inputs:
-            if phase[v.id] > PHASES.index(n.phase or "forward"):
-                yield f"{show(n)}, {n.phase}, reads {v}, which is {PHASES[phase[v.id]]}"
-
-
-@law(since="autodiff")
-def the_forward_gives_its_outputs(program: Program) -> Iterator[str]:
-    """In a joint program the user's, mutated and saved outputs are values of the forward."""
-    if not program.is_joint:
-        return
-    phase = _phases(program)
-    for o in program.outputs_of("user", "mutated", "saved"):
-        if phase[o.value.id]:
-            yield f"output {o.role} {o.value} is {PHASES[phase[o.value.id]]}"
-
-
-@law(since="partition")
-def the_backward_reads_what_is_saved(program: Program) -> Iterator[str]:
-    """After partitioning a joint program's backward reads inputs, saved values, cotangents and its
-    own values: nothing else of the forward reaches it."""
-    if not program.is_joint:
-        return
-    at_hand = {i.value.id for i in program.inputs}
-    at_hand |= {o.value.id for o in program.outputs_of("saved")}
-    for n in program.nodes:
-        if n.phase == "backward":
-            for v in n.inputs:
-                if v.id not in at_hand:
-                    yield f"{show(n)} reads {v} of the forward, which is not saved"
-            at_hand |= {r.id for r in n.results}
-    for o in program.outputs_of("gradient"):
-        if o.value.id not in at_hand:
-            yield f"output gradient {o.value} is a value of the forward that is not saved"
-
-
-@law(since="partition")
-def saved_values_are_made(program: Program) -> Iterator[str]:
-    """A saved value is the result of a node of the forward (inputs are at hand), saved once."""
-    seen = set()
-    for o in program.outputs_of("saved"):
-        node = program.producers.get(o.value.id)
-        if node is None or node.phase != "forward" or o.value.id in seen:
-            yield f"output saved {o.value}" + (" (again)" if o.value.id in seen else "")
-        seen.add(o.value.id)
-
-
-@law(since="schedule")
-def the_forward_runs_first(program: Program) -> Iterator[str]:
-    """In a scheduled joint program all nodes of the forward stand before the backward's: between
-    them is the caller's code."""
-    backward = None
-    for n in program.nodes if program.is_joint else ():
-        if n.phase == "backward":
-            backward = n
-        elif backward is not None:
-            yield f"{show(n)} stands after {show(backward)}"
+for _check, _since in PHASE_LAWS:
+    law(_since)(_check)
 
 
 # ---- memory plans -------------------------------------------------------------------------------
@@ -433,9 +378,13 @@ def plans_come_last(program: Program) -> Iterator[str]:
         yield f"a plan of {program.plan.arena} bytes"
 
 
-for _check, *_stages in CUSTOM_LAWS:
-    law(*_stages)(_check)
+for _check, _since, _until, _alone in CUSTOM_LAWS:
+    law(_since, _until, _alone)(_check)
 for _check in REGION_LAWS:
     law(since="fuse")(_check)
 for _check in (*PLAN_LAWS, *REGION_PLAN_LAWS):
     law(since="plan")(_check)
+
+_FUSED = frozenset(PLAN_LAWS)  # what is not asked of programs with regions, of others, of bodies
+_UNFUSED = frozenset((*REGION_LAWS, *REGION_PLAN_LAWS))
+_BODY = _FUSED | _UNFUSED

@@ -100,8 +100,8 @@ def checkpoints_are_numbered(program: Program) -> Iterator[str]:
             yield f"{show(n)} is in the checkpoint regions {n.checkpoint!r}"
 
 
-CUSTOM_LAWS: tuple[tuple[Callable[[Program], Iterator[str]], str, str], ...] = (
-    (custom_rules_are_well_formed, "trace", "functionalize"),
-    (checkpoints_are_numbered, "trace", "emit"),
-    (checkpoints_keep_to_themselves, "partition", "partition"),
+CUSTOM_LAWS: tuple[tuple[Callable[[Program], Iterator[str]], str, str, bool], ...] = (
+    (custom_rules_are_well_formed, "trace", "functionalize", False),
+    (checkpoints_are_numbered, "trace", "emit", True),
+    (checkpoints_keep_to_themselves, "partition", "partition", False),
 )

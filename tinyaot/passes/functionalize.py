@@ -120,8 +120,9 @@ class _Functional:
         if node.op == "write":
             self._write(node)
             return
-        inputs = self._grad_operands(node) if node.op == "grad" else map(self.read, node.inputs)
-        pure = replace(node, inputs=tuple(inputs))
+        found = self._grad_operands(node) if node.op == "grad" else map(self.read, node.inputs)
+        inputs = tuple(found)
+        pure = node if inputs == node.inputs else replace(node, inputs=inputs)
         if node.op == "detach":
             self._detach(node)
         elif self.storages.is_view(node):

@@ -42,7 +42,10 @@ class Exporter:
         if op not in self.value_of:
             id_ = op.value if op.value >= 0 and op.value not in self.taken else next(self.fresh)
             self.taken.add(id_)
-            self.value_of[op], op.value = Value(id_, op.type), id_
+            made = op.node.result if op.node else None
+            same = made is not None and made.id == id_ and made.type == op.type
+            self.value_of[op] = made if made is not None and same else Value(id_, op.type)
+            op.value = id_
         return self.value_of[op]
 
     def other(self, type_: TensorType, *key: Any) -> Value:
@@ -52,8 +55,11 @@ class Exporter:
         return self.others[key]
 
     def nodes(self, op: Op, operands: Sequence[Value], result: Value | None = None) -> list[Node]:
-        """The node of an op, after the zeros that it scatters into, if it does."""
+        """The node of an op, after the zeros that it scatters into, if it does. An op that is as it
+        was keeps its node."""
         result = result or self.name(op)
+        if op.node is not None and is_still(op, op.node, operands, result):
+            return [op.node]
         made: list[Node] = []
         phase = op.phase if op.node else self.phase
         origin: tuple[Origin, ...] = ()
@@ -89,6 +95,18 @@ class Exporter:
                 known.add(value.id)
             found[id(o)] = Output(value, o.role, o.of, o.name, o.requires_grad)
         return found
+
+
+def is_still(op: Op, node: Node, operands: Sequence[Value], result: Value) -> bool:
+    """Whether the node of an op says what it is now."""
+    return (
+        op.name == node.op
+        and op.form != "scatter"
+        and node.phase is not None
+        and node.inputs == tuple(operands)
+        and node.results == (result,)
+        and node.attrs == attributes(op)
+    )
 
 
 def constant(value: Any, type_: TensorType) -> Mapping[str, Any]:

@@ -58,8 +58,12 @@ def expand(atoms: Iterable[Atom]) -> Axis:
     """The unsplit atoms that the given ones stand for."""
     out: Axis = []
     for a in atoms:
-        a = find(a)
-        out += expand(a.parts) if a.parts else [a]
+        if a.parent:
+            a = find(a)
+        if a.parts:
+            out += expand(a.parts)
+        else:
+            out.append(a)
     return out
 
 
@@ -117,6 +121,8 @@ class Labels:
 
     def refine(self, xs: Axis, ys: Axis) -> bool:
         """Split atoms of both until their sizes agree; False when they cannot."""
+        if xs is ys:
+            return True
         while True:
             for a, b in zip(expand(xs), expand(ys)):
                 if a.size != b.size:
@@ -137,11 +143,14 @@ class Labels:
         """Make two axes one; False (and no change but splits) when enemies would meet."""
         if not xs or not ys:
             return True
-        if math.prod(a.size for a in expand(xs)) != math.prod(a.size for a in expand(ys)):
-            return False
-        if not self.refine(xs, ys):
-            return False
-        pairs = [(a, b) for a, b in zip(expand(xs), expand(ys)) if a is not b]
+        left, right = expand(xs), expand(ys)
+        if [a.size for a in left] != [b.size for b in right]:
+            if math.prod(a.size for a in left) != math.prod(b.size for b in right):
+                return False
+            if not self.refine(xs, ys):
+                return False
+            left, right = expand(xs), expand(ys)
+        pairs = [(a, b) for a, b in zip(left, right) if a is not b]
         if any(b in a.enemies for a, b in pairs):
             return False
         for a, b in pairs:
