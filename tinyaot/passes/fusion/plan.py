@@ -16,7 +16,7 @@ from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.levels import Overwritten, levels
 from tinyaot.passes.fusion.machine import Machine
-from tinyaot.passes.fusion.model import FORK, best_block
+from tinyaot.passes.fusion.model import BARRIER, FORK, best_block
 from tinyaot.passes.fusion.regions import NEARLY, Region, Stuck, partition
 from tinyaot.passes.fusion.statements import Schedule, schedule
 from tinyaot.passes.fusion.storage import Storage, place, verify
@@ -79,7 +79,9 @@ def plan_among(
 
 
 def total_ns(threads: int, regions: Sequence[Region]) -> float:
-    return sum(r.ns for r in regions) + (2 * FORK if threads > 1 else 0)
+    """Of a step. One thread waits for nobody between regions."""
+    waits = 2 * FORK if threads > 1 else -BARRIER * len(regions)
+    return sum(r.ns for r in regions) + waits
 
 
 def finish(g: Graph, threads: int, regions: list[Region]) -> FusionPlan:
