@@ -15,13 +15,11 @@ a program where it does, or go.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
-import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,20 @@ import numpy as np
 
 import tinyaot as ta
 from tests.bench.field import PROGRAMS
+from tests.bench.run import append, machine, plural
 from tests.bench.switches import RULE_SWITCHES, SWITCHES, Switch
+from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import Capture, capture
 from tinyaot.compile import Options, loops_of, lower
 from tinyaot.cost import NUMPY_RATES, node_cost
+from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
 
 FULL = Switch("nothing")
 SLOWER = 1.03  # a step that takes longer than that counts as slower
+SHOWN = 4  # programs in the summary
+MOST = 200  # steps in a block
 FIGURES = ("step", "peak", "saved", "kernels", "bytes", "flops", "nodes")
 USUAL = ("mlp", "gpt", "cnn")
 
@@ -54,9 +57,15 @@ class Variant:
     arrays: list[np.ndarray]
     seconds: list[float] = field(default_factory=list)
 
-    def run(self, count: int) -> Any:
+    def run(self, count: int) -> list[np.ndarray]:
+        """The outputs of the last of `count` steps from the start. (Thousands of steps on one batch
+        would end in subnormal numbers, which processors are slow on.)"""
+        now = [a.copy() for a in self.arrays]
+        self.executable.run("step", now)
+        began = time.perf_counter()
         for _ in range(count):
-            found = self.executable.run("step", self.arrays)
+            found: list[np.ndarray] = self.executable.run("step", now)
+        self.seconds.append((time.perf_counter() - began) / count)
         return found
 
 
@@ -90,6 +99,25 @@ def compiled(
     return Variant(switch.name, figures, code, executable, arrays_of(captured))
 
 
+def simplified(captured: Capture, switch: Switch) -> Program:
+    with switch.off():
+        program = passes.functionalize(captured.program)
+        return passes.simplify(passes.differentiate(program, joint=False))
+
+
+def variants_of(captured: Capture, backend_name: str, rules: bool, load: bool) -> list[Variant]:
+    """The full program, and it without each part."""
+    backend = load_backend(backend_name)[1]
+    full = compiled(captured, backend, FULL, None, load=load)
+    found, usual = [full], simplified(captured, FULL)
+    for switch in RULE_SWITCHES if rules else SWITCHES:
+        if rules and simplified(captured, switch) == usual:  # it has nothing to do here
+            found.append(replace(full, off=switch.name, seconds=[]))
+        elif backend_name in switch.backends:
+            found.append(compiled(captured, backend, switch, full, load=load))
+    return found
+
+
 def arrays_of(captured: Capture) -> list[np.ndarray]:
     """Fresh arrays for a run that overwrites some of them."""
     return [
@@ -102,60 +130,66 @@ def arrays_of(captured: Capture) -> list[np.ndarray]:
 
 def measure(variants: Sequence[Variant], rounds: int, block: float) -> None:
     """Time a block of steps of each in turn, the order rotating; check that all train alike."""
-    full, timed = variants[0], [v for v in variants if v.executable is not variants[0].executable]
-    timed = [full, *timed]
+    full = variants[0]
+    timed = [full, *(v for v in variants if v.executable is not full.executable)]
     results = [v.run(4) for v in timed]
     for v, found in zip(timed, results, strict=True):
         for a, b in zip(results[0], found, strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-4, err_msg=v.off)
-    began = time.perf_counter()
-    full.run(3)
-    count = max(1, int(block * 3 / (time.perf_counter() - began)))
+    count = min(MOST, max(1, int(block / full.seconds[0])))
+    for v in timed:
+        v.seconds.clear()
     for i in range(rounds):
         at = i % len(timed)
         for v in timed[at:] + timed[:at]:
-            began = time.perf_counter()
             v.run(count)
-            v.seconds.append((time.perf_counter() - began) / count)
 
 
 def rows(variants: Sequence[Variant]) -> Iterable[dict[str, Any]]:
-    """The figures of each variant, by what is off; `step` as a ratio to the full program's."""
+    """The figures of each variant, by what is off; `step`, the least of the rounds, as a ratio to
+    the full program's (None: not timed)."""
     full = variants[0]
     for v in variants:
-        ratio = [a / b for a, b in zip(v.seconds, full.seconds)]
-        step = statistics.median(ratio) if ratio else 1.0
+        step = min(v.seconds) / min(full.seconds) if v.seconds else None
         same = v is not full and v.code == full.code
         row: dict[str, Any] = {"off": v.off, "same": same, "step": step, **v.figures}
         worse = [f for f in FIGURES[1:] if v.figures[f] > full.figures[f]]
-        row["worse"] = (["step"] if step > SLOWER else []) + worse
+        row["worse"] = (["step"] if step is not None and step > SLOWER else []) + worse
         row["better"] = [f for f in FIGURES[1:] if v.figures[f] < full.figures[f]]
         yield row
 
 
 def show(title: str, table: Sequence[dict[str, Any]]) -> None:
-    print(f"\n## {title}\n")
+    print(f"\n{title}\n")
     print("| off | step | planned peak | saved | kernels | bytes moved | FLOPs | nodes |")
     print("|---|" + "---:|" * 7)
     for row in table:
-        step = "same code" if row["same"] else f"{row['step']:.2f}x"
+        step = "-" if row["step"] is None else f"{row['step']:.2f}x"
+        step = "same code" if row["same"] else step
         cells = [f"{row[f]:,}" for f in FIGURES[1:]]
         print("| " + " | ".join([row["off"], step, *cells]) + " |", flush=True)
 
 
-def summary(results: Sequence[dict[str, Any]]) -> None:
-    """Of each part: where a figure is worse without it, and which."""
+def summary(results: Sequence[dict[str, Any]], title: str = "## Summary") -> None:
+    """Of each part: on how many programs there is other code without it, and where a figure is
+    worse."""
+    other: dict[str, set[str]] = {}
     worse: dict[str, dict[str, list[str]]] = {}
     for result in results:
         for row in result["rows"][1:]:
-            on = worse.setdefault(row["off"], {})
+            changed, on = other.setdefault(row["off"], set()), worse.setdefault(row["off"], {})
+            if not row["same"]:
+                changed.add(result["program"])
             if row["worse"]:
                 on[f"{result['program']} ({result['backend']})"] = row["worse"]
-    print("\n## worse without it\n\n| off | programs | which |\n|---|---:|---|")
+    programs = {r["program"] for r in results}
+    print(f"\n{title}, on {len(programs)} programs\n")
+    print("| off | other code | worse | what is worse |\n|---|---:|---:|---|")
     for off, on in worse.items():
-        programs = {name.split()[0] for name in on}
-        which = "; ".join(f"{name}: {', '.join(figures)}" for name, figures in on.items())
-        print(f"| {off} | {len(programs)} | {which or 'NOWHERE'} |")
+        count = len({name.split()[0] for name in on})
+        which = [f"{name}: {', '.join(figures)}" for name, figures in on.items()]
+        which[SHOWN:] = [f"{len(which) - SHOWN} more"] if len(which) > SHOWN else []
+        print(f"| {off} | {len(other[off])} | {count} | {'; '.join(which)} |")
 
 
 def options() -> argparse.Namespace:
@@ -177,6 +211,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     args = options()
     results = []
+    append(args.output, {"machine": machine("python -m tests.bench.ablate")})
     for threads in args.threads:
         os.environ["TINYAOT_THREADS"] = str(threads)
         for name in args.programs:
@@ -184,22 +219,14 @@ def main() -> None:
             step, batch = PROGRAMS[name]()
             captured = capture(step, batch, {})
             for backend_name in args.backends:
-                backend = load_backend(backend_name)[1]
-                load = args.rounds > 0
-                full = compiled(captured, backend, FULL, None, load=load)
-                variants = [full]
-                for switch in RULE_SWITCHES if args.rules else SWITCHES:
-                    if backend_name in switch.backends:
-                        variants.append(compiled(captured, backend, switch, full, load=load))
+                variants = variants_of(captured, backend_name, args.rules, args.rounds > 0)
                 if args.rounds:
                     measure(variants, args.rounds, args.block)
                 table = list(rows(variants))
                 result = {"program": name, "backend": backend_name, "threads": threads}
                 results.append({**result, "rules": args.rules, "rows": table})
-                show(", ".join(f"{k} {v}" for k, v in result.items()), table)
-                if args.output is not None:
-                    with args.output.open("a") as file:
-                        file.write(json.dumps(results[-1]) + "\n")
+                show(f"## {name}, {backend_name}, {plural(threads)}", table)
+                append(args.output, results[-1])
     summary(results)
 
 

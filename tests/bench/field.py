@@ -274,13 +274,135 @@ def careful() -> Step:
     return step, (ta.randn(128, 64), ta.randn(128, 64))
 
 
+def long_context() -> Step:
+    """A decoder's block on one long text."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.qkv, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
+
+        def forward(self, x: Any) -> Any:
+            n, t, d = x.shape
+            qkv = self.qkv(self.norm(x)).reshape(n, t, 3, 2, d // 2)
+            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return x + self.out(y.transpose(1, 2).reshape(n, t, d))
+
+    model = Model()
+    loss = lambda x, y: F.mse_loss(model(x), y)  # noqa: E731
+    return training(model, loss, ta.randn(1, 512, 64), ta.randn(1, 512, 64))
+
+
+def mixed_labels() -> Step:
+    """Mixup (Zhang et al., 2018): pairs of samples and of their labels are blended."""
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def loss(x: Any, y: Any, share: Any) -> Any:
+        labels = F.one_hot(y, 10).float()
+        x = share * x + (1 - share) * x.flip(0)
+        labels = share * labels + (1 - share) * labels.flip(0)
+        return -(labels * F.log_softmax(model(x), dim=1)).sum(dim=1).mean()
+
+    return training(model, loss, ta.randn(256, 64), ta.randint(0, 10, (256,)), ta.rand(256, 1))
+
+
+def segmentation() -> Step:
+    """Pixels by class, scored by overlap (the Dice loss of Milletari et al., 2016). The convolution
+    is a sum over shifted windows of a padded image."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.taps = nn.Parameter(ta.randn(3, 3, 8, 4) * 0.2)
+
+        def forward(self, x: Any) -> Any:
+            h, w = x.shape[1:3]
+            padded = F.pad(x, (0, 0, 1, 1, 1, 1))
+            out = 0
+            for i in range(3):
+                rows = padded[:, i : i + h]
+                for j in range(3):
+                    out = out + rows[:, :, j : j + w] @ self.taps[i][j]
+            return out
+
+    model = Model()
+
+    def loss(x: Any, y: Any) -> Any:
+        p = model(x).softmax(dim=-1)
+        truth = F.one_hot(y, 4).float()
+        both = (p * truth).sum(dim=(0, 1, 2))
+        return 1 - (2.0 * both / (p + truth).sum(dim=(0, 1, 2))).mean()
+
+    return training(model, loss, ta.randn(8, 24, 24, 8), ta.randint(0, 4, (8, 24, 24)))
+
+
+def kernel_regression() -> Step:
+    """A deep kernel's matrix, its diagonal raised by the noise and kept away from zero; the loss is
+    a power series of its inverse (no solve)."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 8))
+
+    def loss(x: Any, y: Any) -> Any:
+        z = model(x)
+        squares = (z**2).sum(dim=1, keepdim=True)
+        k = (-0.5 * (squares + squares.T - 2 * z @ z.T)).exp()
+        k.diagonal().add_(1e-2)
+        k.diagonal().clamp_(min=1e-3)
+        scale = k.diagonal().sum()
+        fit = y
+        for _ in range(3):
+            fit = fit + y - k @ fit / scale
+        return (y * fit).mean() + 0.5 * scale.log()
+
+    return training(model, loss, ta.randn(128, 16), ta.randn(128, 1))
+
+
+def windowed_cache() -> Step:
+    """Attention over a window that slides: what came before is kept in a cache, cut to size."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kv, self.q, self.out = nn.Linear(64, 128), nn.Linear(64, 64), nn.Linear(64, 64)
+            self.place = nn.Parameter(ta.zeros(1, 128, 64))
+
+        def forward(self, chunks: Any, cache: Any) -> Any:
+            found = []
+            for x in chunks.unbind(1):
+                cache = ta.cat([cache, x], dim=1)[:, -96:]
+                seen = cache + self.place.expand(x.shape[0], 128, 64)[:, :96]
+                k, v = self.kv(seen).chunk(2, dim=-1)
+                scores = self.q(x) @ k.transpose(1, 2) / 8.0
+                found.append(self.out(scores.softmax(dim=-1) @ v))
+            return ta.cat(found, dim=1)
+
+    model = Model()
+    loss = lambda x, cache, y: F.mse_loss(model(x, cache), y)  # noqa: E731
+    return training(model, loss, ta.randn(4, 3, 32, 64), ta.randn(4, 96, 64), ta.randn(4, 96, 64))
+
+
+def twice_relu() -> Step:
+    """Blocks that end in a relu, in a model that applies one to what each block gives; distances
+    by absolute value."""
+    blocks = nn.ModuleList([nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3)])
+
+    def loss(x: Any, y: Any) -> Any:
+        for block in blocks:
+            x = F.relu(block(x))
+        error = (-(y - x)).abs()
+        return ta.where(error < 1.0, 0.5 * error**2, error - 0.5).mean() * 1.0
+
+    return training(blocks, loss, ta.randn(128, 64), ta.randn(128, 64))
+
+
 PROGRAMS: dict[str, Callable[[], Step]] = {
     **{name: (lambda name=name: builtin(name)) for name in BUILTIN},  # type: ignore[misc]
     **{
         f.__name__: f
         for f in (
             branches, lstm, recurrent_buffer, dense_block, rotary, vae, uncertain, policy, padded,
-            contrastive, heat, critic, careful,
+            contrastive, heat, critic, careful, long_context, mixed_labels, segmentation,
+            kernel_regression, windowed_cache, twice_relu,
         )
     },
 }  # fmt: skip

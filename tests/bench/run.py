@@ -4,7 +4,7 @@
     python3 run.py                          all peers, all workloads, 2 threads
     python3 run.py -w mlp_tiny -p torch_eager jax -t 1 --rounds 3
     python3 run.py -w mlp_tiny@batch=61 gpt_block@blocks=4    in other sizes (see workloads.py)
-    python3 run.py -w variants                                VARIANTS, below
+    python3 run.py -w all variants                            VARIANTS, below, too
 
 Each (workload, peer) pair gets a process of its own in the peer's virtual
 environment.  The processes of a workload are alive together and timed in
@@ -73,7 +73,8 @@ VARIANTS = [
     "cnn_small@batch=61",
     "cnn_small@batch=8,side=32,c1=24,c2=48",
 ]
-OURS = ("tinyaot_", "hand_c")  # no peers: what is compared with them
+HAND = "hand_c"
+OURS = ("tinyaot_", HAND)  # no peers: what is compared with them
 QUIET = 0.3  # seconds for the previous peer's spinning threads to go to sleep
 Answer = dict[str, Any]
 
@@ -320,17 +321,19 @@ def best_peer(results: dict[str, Answer]) -> str | None:
 
 
 def show_ratios(runs: list[Answer]) -> None:
-    """One line for each workload: tinyaot's step against the best peer's and hand-written C."""
-    print("\n## tinyaot_c\n\n| workload | threads | step | best peer | / its step | / hand C |")
-    print("|---" * 6 + "|")
+    """One line for each workload and tinyaot peer: its step against the best peer's, and against
+    hand-written C."""
+    print("\n## against the best peer\n")
+    print("| workload | threads | peer | step | best | / best | / hand C |")
+    print("|---" * 7 + "|")
     for run in runs:
         results = run["results"]
         steps = {n: r["step_s"] for n, r in results.items() if "step_s" in r}
-        best, mine = best_peer(results), steps.get("tinyaot_c")
-        if mine is not None:
-            ratios = [f"{mine / steps[n]:.2f}" if n in steps else "-" for n in (best, "hand_c")]
-            row = [run["workload"], str(run["threads"]), seconds(mine), best or "-", *ratios]
-            print("| " + " | ".join(row) + " |")
+        best = best_peer(results)
+        for mine in (n for n in steps if n.startswith("tinyaot_")):
+            ratios = [f"{steps[mine] / steps[n]:.2f}" if n in steps else "-" for n in (best, HAND)]
+            row = [run["workload"], str(run["threads"]), mine, seconds(steps[mine]), best or "-"]
+            print("| " + " | ".join(row + ratios) + " |")
 
 
 def append(path: Path | None, line: Answer) -> None:
@@ -353,7 +356,7 @@ def options() -> argparse.Namespace:
         nargs="+",
         default=ALL_WORKLOADS,
         metavar="NAME[@KEY=NUMBER,...]",
-        help=f"{', '.join(ALL_WORKLOADS)}, any of these in other sizes, variants, none",
+        help=f"{', '.join(ALL_WORKLOADS)}, one of these in other sizes; all, variants, none",
     )
     add("-p", "--peers", nargs="+", default=list(PEERS), choices=[*PEERS, "none"])
     add(
@@ -380,9 +383,8 @@ def options() -> argparse.Namespace:
         PEERS[name] = (venv, str(Path(file).resolve()), variant)
         args.peers.append(name)
     args.peers = [p for p in args.peers if p != "none"]
-    if "variants" in args.workloads:
-        args.workloads = [*(w for w in args.workloads if w != "variants"), *VARIANTS]
-    args.workloads = [w for w in args.workloads if w != "none"]
+    named = {"all": ALL_WORKLOADS, "variants": VARIANTS, "none": []}
+    args.workloads = [x for w in args.workloads for x in named.get(w, [w])]
     unknown = [w for w in args.workloads if w.partition("@")[0] not in ALL_WORKLOADS]
     if unknown:
         parser.error(f"no workload {unknown[0]!r}; there are {', '.join(ALL_WORKLOADS)}")
@@ -390,8 +392,8 @@ def options() -> argparse.Namespace:
     return args
 
 
-def machine() -> Answer:
-    """What figures depend on, besides versions."""
+def machine(program: str) -> Answer:
+    """What figures depend on, besides versions, and the command that makes them."""
     info = Path("/proc/cpuinfo").read_text()
     models = [x.partition(":")[2].strip() for x in info.splitlines() if x.startswith("model name")]
     return {
@@ -401,13 +403,13 @@ def machine() -> Answer:
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "load": os.getloadavg()[0],
-        "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([program, *sys.argv[1:]]),
     }
 
 
 def main() -> None:
     args = options()
-    append(args.output, {"machine": machine()})
+    append(args.output, {"machine": machine("python tests/bench/run.py")})
     runs = []
     for threads in args.threads:
         if args.limits:
