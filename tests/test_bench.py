@@ -9,8 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bench import run
-from tests.bench.workloads import WORKLOADS
+import tinyaot as ta
+from tests.bench import ablate, page, run
+from tests.bench.field import PROGRAMS
+from tests.bench.switches import RULE_NAMES, RULE_SWITCHES, SWITCHES
+from tests.bench.workloads import WORKLOADS, workload
+from tinyaot.backends import load_backend
+from tinyaot.capture import capture
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -66,6 +71,123 @@ def test_a_mismatch_names_what_differs() -> None:
 
 def test_every_workload_counts_its_work() -> None:
     assert list(WORKLOADS) == run.ALL_WORKLOADS
-    for workload in WORKLOADS.values():
-        assert workload.gemm_flops() + workload.elementwise > 0
-        assert workload.compulsory_bytes() > 0
+    for made in WORKLOADS.values():
+        assert made.gemm_flops() + made.elementwise > 0
+        assert made.compulsory_bytes() > 0
+
+
+def test_a_workload_in_another_size_is_another_workload() -> None:
+    parameters, batch = workload("mlp_tiny@batch=61,sizes=64x32x16x10").make()
+    assert batch["x"].shape == (61, 64) and parameters["w2"].shape == (16, 10)
+    assert len(workload("mlp_deep@depth=3").make()[0]) == 4 * 3 + 2
+    usual = WORKLOADS["gpt_block"]
+    assert workload("gpt_block@blocks=4").gemm_flops() < 2 * usual.gemm_flops()
+    for name in run.VARIANTS:
+        assert workload(name).name == name
+    with pytest.raises(ValueError, match="no workload 'mlp'"):
+        workload("mlp@batch=61")
+
+
+# ---- ablation -----------------------------------------------------------------------------------
+
+
+def tables(name: str, backend: str, *, rules: bool = False) -> dict[str, dict[str, object]]:
+    """Figures by what is off; nothing runs."""
+    ta.manual_seed(0)
+    step, batch = PROGRAMS[name]()
+    captured = capture(step, batch, {})
+    variants = ablate.variants_of(captured, backend, rules, load=False)
+    return {row["off"]: row for row in ablate.rows(variants)}
+
+
+def test_without_a_part_figures_are_worse_where_it_has_something_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TINYAOT_THREADS", "2")
+    found = tables("rotary", "c")
+    expected = {
+        "simplify: cse": {"nodes"},
+        "simplify: pieces": {"peak", "kernels", "bytes"},
+        "partition: all recomputed": {"flops"},
+        "layout: transposes are strides": {"peak", "kernels", "bytes"},
+        "fuse": {"kernels", "bytes"},
+        "fuse: regions grow": {"kernels", "bytes"},
+        "fuse: cheap maps in every loop": {"kernels", "bytes"},
+        "plan: memory reused": {"peak"},
+        "plan: updates in place": {"kernels", "bytes"},
+    }
+    for off, figures in expected.items():
+        assert figures <= set(found[off]["worse"]), off  # type: ignore[call-overload]
+    assert found["simplify: casts"]["same"] and found["nothing"]["worse"] == []
+
+
+def test_numpy_plans_are_worse_without_their_parts() -> None:
+    found = tables("uncertain", "numpy")
+    for off in ("schedule", "plan: memory reused", "plan: in place"):
+        assert "peak" in found[off]["worse"], off  # type: ignore[operator]
+
+
+def test_a_part_that_was_off_is_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINYAOT_THREADS", "2")
+    captured, backend = capture(*PROGRAMS["mlp"](), {}), load_backend("c")[1]
+    before = ablate.compiled(captured, backend, ablate.FULL, None, load=False)
+    for switch in (*SWITCHES, *RULE_SWITCHES):
+        with switch.off():
+            pass
+    after = ablate.compiled(captured, backend, ablate.FULL, None, load=False)
+    assert after.code == before.code and after.figures == before.figures
+
+
+def test_each_rule_is_a_switch_of_its_own() -> None:
+    found = tables("segmentation", "numpy", rules=True)
+    assert len(found) == 1 + len(RULE_NAMES)
+    assert found["casts: cast-chain"]["worse"] and found["algebra: logic"]["worse"]
+    assert found["pieces: diagonal-of-scatter"]["same"]
+
+
+def test_steps_without_a_part_are_run_side_by_side() -> None:
+    ta.manual_seed(0)
+    step, batch = PROGRAMS["careful"]()
+    variants = ablate.variants_of(capture(step, batch, {}), "numpy", False, load=True)
+    ablate.measure(variants, rounds=2, block=0.001)
+    for row in list(ablate.rows(variants)):
+        assert row["same"] or row["step"] > 0
+    variants[1].arrays[0][...] += 1  # a step that trains otherwise is no variant
+    with pytest.raises(AssertionError, match=variants[1].off):
+        ablate.measure(variants, rounds=1, block=0.001)
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def a_run(name: str, **steps: float) -> dict[str, object]:
+    made = {"first_call_s": 1.0, "first_call_cpu_s": 1.0, "baseline_kb": 1024, "mismatch": ""}
+    results = {
+        peer: {**made, "step_s": s, "first_call_s": 100 * s, "steady_kb": 1024 * (1 + i)}
+        for i, (peer, s) in enumerate(steps.items())
+    }
+    return {"workload": name, "threads": 1, "results": results}
+
+
+def test_the_page_compares_with_the_best_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        a_run("mlp_tiny", jax=0.5, tinyaot_c=0.9),  # measured again below
+        a_run("mlp_tiny", torch_compile=0.5, jax=0.25, hand_c=0.1, tinyaot_c=0.125),
+        a_run("mlp_tiny@batch=61", torch_eager=0.5, tinyaot_c=0.125),
+    ]
+    page.step_times([{"machine": run.machine("x")}, *runs])
+    page.other_sizes(runs)
+    page.first_calls(runs)
+    page.memory(runs)
+    out = capsys.readouterr().out
+    assert "| 125.00 ms | 0.50 | 1.25 |" in out
+    assert "| mlp_tiny@batch=61 | 1 | torch_eager | 500.00 ms | 125.00 ms | 0.25 | yes |" in out
+    assert "| mlp_tiny, 1 thread | 50.00 | 25.00 | 12.50 | 0.25 |" in out
+    assert "| mlp_tiny, 1 thread | - | 0 | 1 | 2 | 3 |" in out
+
+
+def test_a_section_without_figures_says_how_to_make_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page.ablation([])
+    assert "python -m tests.bench.ablate" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.bench.ablate import FIGURES, summary
+from tests.bench.ablate import FIGURES, USUAL, summary
 from tests.bench.ablate import show as show_ablation
 from tests.bench.run import ALL_WORKLOADS, HAND, best_peer, plural, seconds
 
@@ -195,6 +195,8 @@ def ablation(found: Sequence[Line]) -> None:
     tables = [x for x in found if "program" in x]
     passes, rules = ([x for x in tables if x["rules"] is is_rules] for is_rules in (False, True))
     for x in passes:
+        if x["program"] not in USUAL:
+            continue  # in the summary
         show_ablation(f"### {x['program']}, {x['backend']}, {plural(x['threads'])}", x["rows"])
     for name, results in (("Passes", passes), ("Rules of simplify", rules)):
         if results:
