@@ -14,11 +14,12 @@ from tests.bench import ablate, page, run
 from tests.bench.field import PROGRAMS
 from tests.bench.switches import RULE_NAMES, RULE_SWITCHES, SWITCHES
 from tests.bench.workloads import WORKLOADS, workload
-from tinyaot.backends import load_backend
+from tinyaot.backends import cpu, load_backend
 from tinyaot.capture import capture
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
+needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 STEPS = 5
 TINYAOT = ("tinyaot_eager", "tinyaot_numpy")
 
@@ -100,6 +101,7 @@ def tables(name: str, backend: str, *, rules: bool = False) -> dict[str, dict[st
     return {row["off"]: row for row in ablate.rows(variants)}
 
 
+@needs_compiler
 def test_without_a_part_figures_are_worse_where_it_has_something_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +129,7 @@ def test_numpy_plans_are_worse_without_their_parts() -> None:
         assert "peak" in found[off]["worse"], off  # type: ignore[operator]
 
 
+@needs_compiler
 def test_a_part_that_was_off_is_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINYAOT_THREADS", "2")
     captured, backend = capture(*PROGRAMS["mlp"](), {}), load_backend("c")[1]
