@@ -101,8 +101,7 @@ def compiled(
 
 def simplified(captured: Capture, switch: Switch) -> Program:
     with switch.off():
-        program = passes.functionalize(captured.program)
-        return passes.simplify(passes.differentiate(program, joint=False))
+        return passes.pipeline("functionalize,autodiff,simplify")(captured.program)
 
 
 def variants_of(captured: Capture, backend_name: str, rules: bool, load: bool) -> list[Variant]:
