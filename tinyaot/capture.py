@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from tinyaot.results import Result, Results, freed_ops, is_dead, uses_of
 from tinyaot.state import GRAD, Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
-from tinyaot.traced import Lifted, NeedBases, NeedDepth, Root, Traced
+from tinyaot.traced import Lifted, NeedBases, NeedDepth, Traced
 from tinyaot.tree import Place, leaves, map_tensors
 
 
@@ -53,22 +53,15 @@ class Capture:
     reach: Reach
     draws: int  # random draws that a call takes
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
-    uses: list[Uses] = field(default_factory=list)  # by each differentiable program output
-    dead: list[Uses] = field(default_factory=list)  # of what a backward inside used up ...
-    dead_values: list[Value] = field(default_factory=list)  # ... which are these of the trace ...
-    freed: frozenset[int] = frozenset()  # ... by freeing these saving ops
-    dead_inputs: dict[int, int] = field(default_factory=dict)  # inputs so written: which of `dead`
-    leaves: set[int] = field(default_factory=set)  # user outputs that are leaves requiring grad
-    inner_grads: list[tuple[int, int]] = field(default_factory=list)  # `.grad` of results
-    outside: list[tuple[int, int]] = field(default_factory=list)  # see TraceEngine.outside
-
-    @property
-    def recorded(self) -> set[int | None]:
-        """Ids of the inputs that are written in a way that autograd records."""
-        dead = {self.inputs[i].value.id for i in self.dead_inputs}
-        return dead | {
-            o.of for o in self.program.outputs if o.role == "mutated" and o.requires_grad
-        }
+    recorded: frozenset[int]  # inputs that are written in a way that autograd records
+    uses: list[Uses]  # by each differentiable program output
+    dead: list[Uses]  # of what a backward inside used up ...
+    dead_values: list[Value]  # ... which are these of the trace ...
+    freed: frozenset[int]  # ... by freeing these saving ops
+    dead_inputs: dict[int, int]  # inputs so written: which of `dead`
+    leaves: set[int]  # user outputs that are leaves requiring grad
+    inner_grads: list[tuple[int, int]]  # `.grad` of results
+    outside: list[tuple[int, int]]  # see TraceEngine.outside
 
     @property
     def joint(self) -> bool:
@@ -286,42 +279,26 @@ def _finish(
         if isinstance(t._grad, Tensor)
     ]
     results.resolve()
-    outputs = list(results.outputs)
-    differentiable_inputs: list[Edge] = []
-    written: dict[int, Tensor] = {}
-    dead_inputs: dict[int, int] = {}
-    for lifted in engine.lifted:
-        assert lifted.shadow is not None
-        root: Root = lifted.shadow._data.root
-        if root.written:
-            edge = _written_edge(engine, lifted)
-            differentiable = edge is not None
-            position = engine.lifted.index(lifted)
-            if differentiable:
-                written[position] = lifted.shadow
-            if differentiable and is_dead(engine, edge):
-                dead_inputs[position] = len(results.dead)
-                results.dead.append((lifted.value, edge))
-                differentiable = False
-            if differentiable:
-                differentiable_inputs.append(edge)
-            outputs.append(
-                Output(lifted.value, "mutated", lifted.value.id, lifted.name, differentiable)
-            )
-    alive = [*results.edges, *differentiable_inputs]
-    uses, dead = (
-        [uses_of(engine, e, results.tensors, written) for e in edges]
-        for edges in (alive, [e for _, e in results.dead])
-    )
-    engine.closed = True
     slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
-    names = {o.of: o.name for o in outputs if o.role == "mutated"}
-    outputs = [
-        Output(o.value, o.role, o.of, _name_of(engine, o.of, names), o.requires_grad)
-        if o.role == "mutated"
-        else o
-        for o in outputs
-    ]
+    outputs, alive = list(results.outputs), list(results.edges)
+    written: dict[int, Tensor] = {}  # inputs, where autograd recorded it
+    dead_inputs: dict[int, int] = {}
+    for position, lifted in enumerate(engine.lifted):
+        assert lifted.shadow is not None
+        if not lifted.shadow._data.root.written:
+            continue
+        edge = _written_edge(engine, lifted)
+        lives = edge is not None and not is_dead(engine, edge)
+        if edge is not None:
+            written[position] = lifted.shadow
+        if lives:
+            alive.append(edge)
+        elif edge is not None:
+            dead_inputs[position] = len(results.dead)
+            results.dead.append((lifted.value, edge))
+        outputs.append(Output(lifted.value, "mutated", lifted.value.id, lifted.name, lives))
+    used_up = [e for _, e in results.dead]
+    engine.closed = True
     program = Program(
         getattr(fn, "__name__", type(fn).__name__),
         "trace",
@@ -340,23 +317,20 @@ def _finish(
         tree,
         rebinds,
         grads,
-        [engine.lifted.index(x) for x in engine.none_grads],
-        reach,
-        engine.draws,
-        not any(o.requires_grad for o in outputs),
-        uses,
-        dead,
-        [v for v, _ in results.dead],
-        freed_ops([*alive, *(e for _, e in results.dead)]),
-        dead_inputs,
-        results.leaves,
-        inner_grads,
-        [(engine.lifted.index(x), engine.lifted.index(y)) for x, y in engine.outside],
+        none_grads=[engine.lifted.index(x) for x in engine.none_grads],
+        reach=reach,
+        draws=engine.draws,
+        whole_step=not any(o.requires_grad for o in outputs),
+        recorded=frozenset(written),
+        uses=[uses_of(engine, e, results.tensors, written) for e in alive],
+        dead=[uses_of(engine, e, results.tensors, written) for e in used_up],
+        dead_values=[v for v, _ in results.dead],
+        freed=freed_ops([*alive, *used_up]),
+        dead_inputs=dead_inputs,
+        leaves=results.leaves,
+        inner_grads=inner_grads,
+        outside=[(engine.lifted.index(x), engine.lifted.index(y)) for x, y in engine.outside],
     )
-
-
-def _name_of(engine: TraceEngine, of: int | None, names: dict[Any, str]) -> str:
-    return next((x.name for x in engine.lifted if x.value.id == of), names.get(of, ""))
 
 
 def _find_slots(

@@ -12,15 +12,16 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
 
 from tinyaot import ops, random
 from tinyaot.eager import EagerEngine
 from tinyaot.errors import GradError
 from tinyaot.inside import Checkpoint, Inside
 from tinyaot.ops.core import mode, using
-from tinyaot.rules import Entry, Rule, RuleNode, check_closed, enter, form_of
+from tinyaot.rules import Forward, Rule, RuleNode, form_of, run_forward
 from tinyaot.tape import no_grad
 from tinyaot.tensor import Tensor
 from tinyaot.tree import fill, flatten
@@ -115,40 +116,21 @@ class custom_vjp:
 # ---- eager mode ---------------------------------------------------------------------------------
 
 
-class _Forward(NamedTuple):
-    """What a fwd gave: results with their tree, residuals with theirs; `ran`: the engine."""
-
-    outputs: list[Tensor]
-    out: Any
-    kept: list[Tensor]
-    residuals: Any
-    ran: Checkpoint
-
-
-def _forward(engine: EagerEngine, rule: Rule, args: Sequence[Any]) -> _Forward:
-    """Run fwd as a checkpoint. Raises GradError for a tensor that it should not have used."""
-    tensors, tree = flatten(list(args))
-    ran = Checkpoint(engine, f"custom_vjp: fwd of {rule.name}")
-    entries: list[Entry] = []
-    shown = []
-    for t in tensors:
-        edge = engine.edge(t)
-        if edge is not None:
-            t, entry = enter(engine, t, edge)
-            entries.append(entry)
-        shown.append(t)
-    since = Entry([]).seq
+@contextmanager
+def _fwd_of(rule: Rule, engine: Checkpoint) -> Iterator[None]:
     _running.rules.append(rule)
     try:
-        with using(ran):
-            out, residuals = rule.forward(fill(tree, shown))
+        with using(engine):
+            yield
     finally:
         _running.rules.pop()
-    outputs, out = flatten(out)
-    kept, residuals = flatten(residuals)
-    edges = [engine.edge(t) for t in (*outputs, *kept)]
-    check_closed(rule, edges, entries, since, lambda t: ran.number(t) is not None)
-    return _Forward(outputs, out, kept, residuals, ran)
+
+
+def _forward(engine: EagerEngine, rule: Rule, args: Sequence[Any]) -> tuple[Forward, Checkpoint]:
+    """Run fwd as a checkpoint."""
+    ran = Checkpoint(engine, f"custom_vjp: fwd of {rule.name}")
+    within = _fwd_of(rule, ran)
+    return run_forward(engine, rule, args, within, lambda t: ran.number(t) is not None), ran
 
 
 def _call(
@@ -164,7 +146,7 @@ def _call(
             outputs, out = flatten(fn(*args))
         kept, residuals = tensors, tree
     else:
-        outputs, out, kept, residuals, ran = _forward(engine, rule, args)
+        (outputs, out, kept, residuals, _), ran = _forward(engine, rule, args)
     seen: set[int] = set()
     results = []
     for t in outputs:
@@ -215,7 +197,7 @@ class CustomNode(RuleNode):
         now = random.generator.get_state()
         random.generator.set_state(state)
         try:
-            found = _forward(engine, self.rule, args)
+            found, _ = _forward(engine, self.rule, args)
         finally:
             random.generator.set_state(now)
         return fill(found.residuals, found.kept)

@@ -154,18 +154,16 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, Any]]:
 
     One gradient when there is one such argument, else a tuple. `fn` has to return one element.
     """
-
     _function("value_and_grad", fn)
 
     def with_gradients(*args: Any) -> tuple[Tensor, Any]:
-        tensors = [a for a in args if isinstance(a, Tensor) and a.dtype.is_floating]
-        if not tensors:
+        places = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.dtype.is_floating]
+        if not places:
             raise GradError("value_and_grad: no argument is a tensor of a floating dtype")
-        fresh = iter(_fresh_leaves(tensors))
-        placed = [next(fresh) if isinstance(a, Tensor) and a.dtype.is_floating else a for a in args]
-        xs = [a for a in placed if isinstance(a, Tensor) and a.dtype.is_floating]
+        xs = _fresh_leaves([args[i] for i in places])
+        leaf = dict(zip(places, xs, strict=True))
         with enable_grad():
-            out = fn(*placed)
+            out = fn(*(leaf.get(i, a) for i, a in enumerate(args)))
         if not isinstance(out, Tensor) or out.size != 1:
             raise GradError("value_and_grad: the function has to return a tensor of one element")
         seed = ops.full(value=1.0, shape=out.shape, dtype=out.dtype)

@@ -19,7 +19,7 @@ from tinyaot.ir import Value
 from tinyaot.location import user_location
 from tinyaot.ops.core import Primitive
 from tinyaot.recorder import Recorder
-from tinyaot.rules import Entry, Rule, RuleNode, check_closed, enter, form_of
+from tinyaot.rules import Rule, RuleNode, form_of, run_forward
 from tinyaot.shapes import Geometry, contiguous
 from tinyaot.structural import COTANGENT, CUSTOM
 from tinyaot.tensor import Tensor
@@ -56,23 +56,14 @@ class RuleTracer(Recorder):
     def custom(self, rule: Rule, args: Sequence[Any]) -> Any:
         """Write down a call of a function by its rule."""
         first = self.builder.next_id
-        given, tree = flatten(list(args))
-        edges = [self.edge(t) for t in given]
-        pairs = [
-            (t, None) if e is None else enter(self, t, e) for t, e in zip(given, edges, strict=True)
-        ]
-        entries = [entry for _, entry in pairs if entry is not None]
-        wrt = [t for t, entry in pairs if entry is not None]
-        since = Entry([]).seq
+        edges = [self.edge(t) for t in flatten(list(args))[0]]
         outer, self.shallow = self.shallow, False
-        with self.purely(f"custom_vjp: fwd of {rule.name}"):
-            out, residuals = rule.forward(fill(tree, [t for t, _ in pairs]))
+        within = self.purely(f"custom_vjp: fwd of {rule.name}")
+        outputs, out, kept, residuals, wrt = run_forward(
+            self, rule, args, within, lambda t: self._is_made_since(t, first)
+        )
         shallow, self.shallow = self.shallow, outer
-        outputs, out = flatten(out)
         outputs = [self.resolve(y) for y in outputs]
-        kept, residuals = flatten(residuals)
-        leads = [self.edge(t) for t in (*outputs, *kept)]
-        check_closed(rule, leads, entries, since, lambda t: self._is_made_since(t, first))
         floating = [y for y in outputs if y.dtype.is_floating]
         if not floating:
             return fill(out, [self._apart(y, first) for y in outputs])

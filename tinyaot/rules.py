@@ -9,14 +9,15 @@ too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from tinyaot import ops
 from tinyaot.errors import DTypeError, GradError, ShapeError
 from tinyaot.shapes import TensorType
 from tinyaot.tape import TapeNode, Unread, unpack
 from tinyaot.tensor import Edge, SavedHandle, Tensor
-from tinyaot.tree import Place, fill, map_tensors
+from tinyaot.tree import Place, fill, flatten, map_tensors
 
 
 class Entry(TapeNode):
@@ -129,6 +130,42 @@ def _describe(x: Any) -> str:
     if isinstance(x, (tuple, list)):
         return f"a {type(x).__name__} of {len(x)}"
     return f"{x!r}"
+
+
+class Forward(NamedTuple):
+    """What a fwd gave: results with their tree, residuals with theirs. `entered`: the arguments
+    that require grad, as it saw them."""
+
+    outputs: list[Tensor]
+    out: Any
+    kept: list[Tensor]
+    residuals: Any
+    entered: list[Tensor]
+
+
+def run_forward(
+    engine: Any,
+    rule: Rule,
+    args: Sequence[Any],
+    within: AbstractContextManager[Any],
+    made_inside: Callable[[Tensor], bool],
+) -> Forward:
+    """Run fwd in a context. Raises GradError for a tensor that it should not have used."""
+    tensors, tree = flatten(list(args))
+    edges = [engine.edge(t) for t in tensors]
+    pairs = [
+        (t, None) if e is None else enter(engine, t, e) for t, e in zip(tensors, edges, strict=True)
+    ]
+    entries = [entry for _, entry in pairs if entry is not None]
+    since = Entry([]).seq
+    with within:
+        out, residuals = rule.forward(fill(tree, [t for t, _ in pairs]))
+    outputs, out = flatten(out)
+    kept, residuals = flatten(residuals)
+    leads = [engine.edge(t) for t in (*outputs, *kept)]
+    check_closed(rule, leads, entries, since, made_inside)
+    entered = [t for t, entry in pairs if entry is not None]
+    return Forward(outputs, out, kept, residuals, entered)
 
 
 def check_closed(

@@ -69,7 +69,7 @@ class Specialization:
             if o.role == "mutated" and o.of is not None
         ]
         self._written = {position for position, _ in self.mutated}
-        self._recorded = [captured.inputs[i].value.id in captured.recorded for i in self.guards]
+        self._recorded = [i in captured.recorded for i in self.guards]
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
         self.user_at = [i for i, role in enumerate(gives) if role == "user"]

@@ -20,7 +20,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from tinyaot.errors import DTypeError, ParseError
 from tinyaot.ir import (
@@ -140,6 +140,7 @@ _TOKEN = re.compile(
 _DTYPE = {d.short: d for d in DTYPES}
 _SPACES = get_args(get_type_hints(Place)["space"])
 _DEEPEST = 8  # levels of nested tuples
+Item = TypeVar("Item")
 
 
 class _Line:
@@ -228,8 +229,7 @@ class _Line:
         id_ = self.id()
         self.expect(":")
         dtype = _DTYPE[self.one_of(tuple(_DTYPE), "a dtype")]
-        self.expect("[")
-        return Value(id_, TensorType(dtype, tuple(self.list_of(self.integer, "]"))))
+        return Value(id_, TensorType(dtype, self.integers()))
 
     def attribute(self, depth: int = 0) -> Any:
         kind, token = self.peek()
@@ -250,18 +250,16 @@ class _Line:
             return struct.unpack(">d", bytes.fromhex(token[6:-1]))[0]
         return float(token)
 
-    def field(self, name: str, item: Callable[[], int]) -> int:
+    def integers(self) -> tuple[int, ...]:
+        """`[1,2]`."""
+        self.expect("[")
+        return tuple(self.list_of(self.integer, "]"))
+
+    def field(self, name: str, item: Callable[[], Item]) -> Item:
         """`name=` and an item."""
         self.expect(name)
         self.expect("=")
         return item()
-
-    def numbers(self, name: str) -> tuple[int, ...]:
-        """`name=[1,2]`."""
-        self.expect(name)
-        self.expect("=")
-        self.expect("[")
-        return tuple(self.list_of(self.integer, "]"))
 
     def pair(self) -> tuple[str, Any]:
         key = self.take("word", "an attribute's name")
@@ -392,7 +390,9 @@ class _Parser:
         attrs = dict(line.list_of(line.pair, "}")) if line.accept("{") else {}
         is_phase = line.peek()[0] == "word" and line.peek()[1] not in ("checkpoint", "body")
         phase = line.one_of(PHASES, "a phase") if is_phase else None
-        checkpoint = line.numbers("checkpoint") if line.peek()[1] == "checkpoint" else ()
+        checkpoint = (
+            line.field("checkpoint", line.integers) if line.peek()[1] == "checkpoint" else ()
+        )
         loc = None
         if line.accept("@"):
             file = line.string()

@@ -50,8 +50,7 @@ class Adam(Optimizer):
         super().check(group)
         if len(group["betas"]) != 2 or not all(0.0 <= b < 1.0 for b in group["betas"]):
             raise ArgumentError(
-                f"{type(self).__name__}: betas must be two numbers from 0 to below 1, got "
-                f"{group['betas']}"
+                f"{self._name}: betas must be two numbers from 0 to below 1, got {group['betas']}"
             )
 
     def initial_state(self, param: Tensor, group: ParamGroup) -> State:

@@ -67,52 +67,51 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         if isinstance(params, (Tensor, Mapping)):
             raise DTypeError(
-                f"{type(self).__name__}: params must be an iterable of tensors or of dicts, got "
+                f"{self._name}: params must be an iterable of tensors or of dicts, got "
                 f"one {type(params).__name__}; put it in a list"
             )
         if not isinstance(params, Iterable):
             raise DTypeError(
-                f"{type(self).__name__}: params must be an iterable of tensors or of dicts, got "
+                f"{self._name}: params must be an iterable of tensors or of dicts, got "
                 f"{brief(params)}; of a module take module.parameters()"
             )
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
         given = list(params)
         if not given:
-            raise ArgumentError(f"{type(self).__name__}: the list of parameters is empty")
+            raise ArgumentError(f"{self._name}: the list of parameters is empty")
         if not any(isinstance(g, Mapping) for g in given):
             given = [{"params": given}]
         for group in given:
             self.add_param_group(group)
 
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add parameters with options of their own; what they leave out is the default."""
         if not isinstance(group, Mapping) or "params" not in group:
-            raise DTypeError(
-                f"{type(self).__name__}: a group must be a dict with 'params', got {group!r}"
-            )
+            raise DTypeError(f"{self._name}: a group must be a dict with 'params', got {group!r}")
         options = {k: v for k, v in group.items() if k != "params"}
         unknown = sorted(options.keys() - self.defaults.keys())
         if unknown:
             raise ArgumentError(
-                f"{type(self).__name__} has no option {unknown[0]!r}; it has "
-                f"{', '.join(self.defaults)}"
+                f"{self._name} has no option {unknown[0]!r}; it has {', '.join(self.defaults)}"
             )
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         seen = {id(p) for g in self.param_groups for p in g.params}
         for p in params:
             if not isinstance(p, Tensor):
-                raise DTypeError(f"{type(self).__name__} moves tensors, got {type(p).__name__}")
+                raise DTypeError(f"{self._name} moves tensors, got {type(p).__name__}")
             if not p.is_leaf:
                 raise ArgumentError(
-                    f"{type(self).__name__}: a tensor of shape {p.shape} is not a leaf: it was "
+                    f"{self._name}: a tensor of shape {p.shape} is not a leaf: it was "
                     f"computed, so give the tensors it was computed from"
                 )
             if id(p) in seen:
-                raise ArgumentError(
-                    f"{type(self).__name__}: a parameter of shape {p.shape} was given twice"
-                )
+                raise ArgumentError(f"{self._name}: a parameter of shape {p.shape} was given twice")
             seen.add(id(p))
         made = ParamGroup(params, {**self.defaults, **options})
         self.check(made)
@@ -126,14 +125,10 @@ class Optimizer:
         for name in ("lr", "momentum", "eps", "weight_decay", "dampening"):
             value = group.options().get(name, 0.0)
             if not isinstance(value, (int, float)):
-                raise DTypeError(
-                    f"{type(self).__name__}: {name} must be a number, got {brief(value)}"
-                )
+                raise DTypeError(f"{self._name}: {name} must be a number, got {brief(value)}")
         for name, value in group.options().items():
             if isinstance(value, (int, float)) and value < 0:
-                raise ArgumentError(
-                    f"{type(self).__name__}: {name} must not be negative, got {value}"
-                )
+                raise ArgumentError(f"{self._name}: {name} must not be negative, got {value}")
 
     def initial_state(self, param: Tensor, group: ParamGroup) -> State:
         """The tensors kept for a parameter, by name."""
@@ -217,10 +212,10 @@ class Optimizer:
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             raise DTypeError(
-                f"{type(self).__name__}: needs a dict with 'state' and 'param_groups', as "
+                f"{self._name}: needs a dict with 'state' and 'param_groups', as "
                 f"state_dict() gives it, got {brief(state_dict)}"
             )
-        name, groups = type(self).__name__, list(state_dict["param_groups"])
+        name, groups = self._name, list(state_dict["param_groups"])
         sizes, own = [len(g["params"]) for g in groups], [len(g.params) for g in self.param_groups]
         if sizes != own:
             raise ArgumentError(f"{name}: groups of {own} parameters, but the state has {sizes}")
