@@ -84,7 +84,7 @@ class Emitter:
     def entry(self, name: str, plan: FusionPlan) -> Emitted:
         """Emit a plan as `int tinyaot_<name>(void **b)`, which returns 1 after a bad index: an
         error slot, which the last pointer leads to, says which. No later level is run then, so that
-        what is overwritten last, such as a step's parameters, is as it was."""
+        what is overwritten, later than anything is checked, is as it was."""
         made = _Entry(self, name, plan)
         functions = made.run()
         self.entries += functions
@@ -122,6 +122,7 @@ class _Entry:
             text = self.region(region, number)
             self.regions.append((region, text))
             cases.append(f"    {self.name}_region_{number}(f->b, share, f->error);")
+        counters = self.counters()
         step = [
             f"struct {self.name}_frame {{ void **b; int64_t *error; }};",
             "",
@@ -135,11 +136,22 @@ class _Entry:
             "",
             f"int tinyaot_{self.name}(void **b) {{",
             f"  struct {self.name}_frame f = {{b, b[{self.arena + 2}]}};",
+            *(f"  const {kind} old{i} = *({kind} *)b[{i}];" for i, kind in counters),
             f"  rt->parallel({self.name}_step, &f, {level}, {plan.threads});",
-            f"  return any_error(f.error, 0, {len(self.checks)});",
+            f"  const int bad = any_error(f.error, 0, {len(self.checks)});",
+            *(f"  if (bad) *({kind} *)b[{i}] = old{i};" for i, kind in counters),
+            "  return bad;",
             "}",
         ]
         return [*(text for _, text in self.regions), "\n".join(step)]
+
+    def counters(self) -> list[tuple[int, str]]:
+        """Position and type of the leaves of one element that are overwritten: early, as they need
+        little, so after a bad index they are put back."""
+        if not self.checks:
+            return []
+        leaves = [leaf for leaf in self.g.overwrites.values() if leaf.type.size == 1]
+        return [(self.g.forms.inputs.index(x), C.memory[x.dtype.short]) for x in leaves]
 
     # ---- a region -------------------------------------------------------------------------------
     def region(self, region: Region, number: int) -> str:

@@ -16,6 +16,7 @@ from tinyaot.location import Loc
 from tinyaot.ops.core import Primitive, declare, elements
 from tinyaot.shapes import Shape, TensorType
 
+CHECKED = frozenset({"gather", "take_along", "scatter", "put_along", "within"})  # may raise it
 _BLOCK = 1 << 12  # elements looked at one by one at a time: bounds the memory that this takes
 
 

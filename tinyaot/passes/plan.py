@@ -19,7 +19,7 @@ import numpy as np
 from tinyaot.ir import Node, Place, Plan, Program, Value
 from tinyaot.passes.homes import give_homes, may_write_over
 from tinyaot.passes.regions import plan_regions
-from tinyaot.passes.storage import Storages, is_constant, storages_of
+from tinyaot.passes.storage import Storages, is_constant, may_raise, storages_of
 from tinyaot.record import Decision
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -92,6 +92,7 @@ class _Planner:
         self.arena = 0
         self.taken: list[tuple[int, int]] = []  # (result, root whose buffer it took)
         self.end = len(program.nodes)
+        self.checks = [at for at, node in enumerate(program.nodes) if may_raise(node)]
         self.last = self._last_uses()
         self.home = self._homes()
 
@@ -175,15 +176,17 @@ class _Planner:
             if (
                 slot.space == "input"
                 and home is None
-                and self._fits_before_update(slot.root, result)
+                and self._fits_before_update(at, slot.root, result)
             ):
                 return slot
         return None
 
-    def _fits_before_update(self, id_: int, result: Value) -> bool:
+    def _fits_before_update(self, at: int, id_: int, result: Value) -> bool:
         """Whether an intermediate may use a parameter's buffer between the last read of the old
-        value and the writing of the new one."""
+        value and the writing of the new one, with nothing in between that may raise."""
         update, last = self.overwritten.get(id_, -1), self.last[result.id]
+        if any(at < check < update for check in self.checks):
+            return False
         if last < update:
             return True
         if last > update:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tinyaot.ir import Node, Program
 from tinyaot.passes.plan import plan_storages
 from tinyaot.passes.regions import schedule_regions
-from tinyaot.passes.storage import Storages, is_constant, storages_of
+from tinyaot.passes.storage import Storages, is_constant, may_raise, storages_of
 from tinyaot.record import Decision
 
 
@@ -21,8 +21,9 @@ def schedule(program: Program, *, log: list[Decision] | None = None) -> Program:
     """Reorder nodes for the least planned peak.
 
     What it does: keeps what data demands, lets an input's overwriting wait for every reader of the
-    old value, and runs the forward half of a joint program before the backward; within that, a
-    node that frees much goes first. Chooses between the given order and two greedy ones.
+    old value and for what may raise, and runs the forward half of a joint program before the
+    backward; within that, a node that frees much goes first. Chooses between the given order and
+    two greedy ones.
 
         %2 = exp(%0)                     %2 = exp(%0)
         %3 = exp(%1)                     %4 = sum(%2)       <- frees %2
@@ -100,13 +101,15 @@ class _Dependences:
 
     def _wait_for_readers(self, position: dict[int, int]) -> None:
         """The node that computes an input's new value waits for the readers of the old one, where
-        no cycle forbids it: the new value can then be written in place."""
+        no cycle forbids it: the new value can then be written in place. It waits, too, for what
+        may raise: the input is then as it was."""
         given = {o.value.id for o in self.program.outputs}  # the planner will copy what they see
         readers: dict[int, set[int]] = {}
         for at, node in enumerate(self.nodes):
             if not self.storages.is_view(node) or node.results[0].id in given:
                 for v in node.inputs:
                     readers.setdefault(self.storages.root[v.id], set()).add(at)
+        checks = [at for at, n in enumerate(self.nodes) if may_raise(n)]
         self.updates: set[int] = set()
         for output in self.program.outputs_of("mutated"):
             update = position.get(output.value.id)
@@ -116,7 +119,7 @@ class _Dependences:
             if waits and not waits.isdisjoint(self._reached_from(update)):
                 continue
             self.updates.add(update)
-            for reader in waits:
+            for reader in waits.union(checks).difference(self._reached_from(update), {update}):
                 self.before[update].add(reader)
                 self.after[reader].add(update)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tinyaot.ir import Node, Program, Value
+from tinyaot.ops.check import CHECKED
 from tinyaot.ops.core import TABLE
 from tinyaot.shapes import Geometry, contiguous
 
@@ -76,6 +77,13 @@ def storages_of(program: Program) -> Storages:
 
 
 _in_c_order = lru_cache(4096)(contiguous)
+
+
+def may_raise(node: Node) -> bool:
+    """Whether running a node may raise for what is in its operands: a bad index. One that is the
+    vjp of another, or computes it again, repeats what that has checked."""
+    again = any(o.relation in ("vjp-of", "recompute-of") for o in node.origin)
+    return node.op in CHECKED and not again
 
 
 def is_constant(node: Node) -> bool:

@@ -20,6 +20,7 @@ from tinyaot.passes.fusion.labels import Atom, Labels
 from tinyaot.passes.fusion.machine import LOAD, RANDOM, Machine
 from tinyaot.passes.fusion.op import LEAVES, Op
 from tinyaot.passes.fusion.order import topological
+from tinyaot.passes.storage import may_raise
 
 KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored
 INLINE = 0.3  # ns an element: cheaper maps of leaves are computed wherever they are read
@@ -44,6 +45,7 @@ class Graph:
     users: dict[Op, list[Op]] = field(default_factory=dict)
     cost: dict[Op, float] = field(default_factory=dict)
     inline: set[Op] = field(default_factory=set)
+    checks: dict[Op, set[Op]] = field(default_factory=dict)  # what an overwriting waits for, too
     late: set[Op] = field(default_factory=set)  # overwrite a leaf when all its readers are done
     stored: set[Op] = field(default_factory=set)
     work: list[Op] = field(default_factory=list)
@@ -150,6 +152,7 @@ def add_copy(g: Graph, source: Op, readers: bool) -> Op:
     if source in g.overwrites:
         g.overwrites[copy] = g.overwrites.pop(source)
         g.leaf_readers[copy] = g.leaf_readers.pop(source)
+        g.checks[copy] = g.checks.pop(source)
     return copy
 
 
@@ -233,3 +236,31 @@ def connect(g: Graph) -> None:
                     if user not in g.stored:
                         todo.append(user)
         g.leaf_readers[out] = {u for u in seen if u not in g.inline}
+    connect_checks(g)
+
+
+def connect_checks(g: Graph) -> None:
+    """Which ops may raise before each leaf is overwritten: all that do not depend on its new value,
+    so that after a bad index it is as it was. (A leaf of one element, such as a count of steps,
+    would keep much waiting: it is put back.)"""
+    g.checks = {out: set() for out in g.overwrites}
+    for check in g.ops:
+        if check.node is None or check.name != check.node.op or not may_raise(check.node):
+            continue
+        before, todo = {check}, [check]
+        while todo:
+            for x in todo.pop().ins:
+                if x not in before:
+                    before.add(x)
+                    todo.append(x)
+        emitted, todo = list[Op](), [check]  # it, or what it is inlined into: the first of that
+        while todo:
+            op = todo.pop()
+            if op in g.inline:
+                todo += g.users[op]
+            else:
+                emitted.append(op)
+        first = min(emitted, key=lambda op: op.id)
+        for out in g.overwrites:
+            if out not in before and out.type.size > 1:
+                g.checks[out].add(first)

@@ -1,7 +1,7 @@
 """In which order regions run: levels, with a barrier between them and none inside.
 
 A region runs after what it reads, and after the readers of what it overwrites (a write after read
-is a dependence like any other). Regions of one level run side by side.
+is a dependence like any other), and what may raise before. Regions of one level run side by side.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
     bad = []
     for out, leaf in g.overwrites.items():
         region, at = plan.where[out]
+        before[region] |= {home[check] for check in g.checks[out]} - {region}
         for reader, j, op in leaf_users[leaf]:
             if reader is not region:
                 before[region].add(reader)

@@ -176,7 +176,8 @@ def grow(
         ):
             continue
         if op in g.overwrites and not all(
-            u in done or (u in members and op not in g.late) or u is op for u in g.leaf_readers[op]
+            u in done or (u in members and op not in g.late) or u is op
+            for u in (*g.leaf_readers[op], *g.checks[op])
         ):
             out.refused[op] = OVERWRITES
             continue
