@@ -390,6 +390,22 @@ def test_a_step_that_raises_moves_nothing(backend: str, make: Any, wrong: str) -
     assert [t.tolist() for t in state] == before
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_check_that_is_computed_where_it_is_read(backend: str) -> None:
+    """It has no place of its own that a write could wait for."""
+
+    def f(x: Any, state: Any) -> Any:
+        hot = F.one_hot(ta.argmax(x, 0), 65)
+        state.mul_(2)
+        return hot, x.sum(0)
+
+    x, state = ta.randn(65, 3), ta.ones(4)
+    hot, total = ta.compile(f, backend=backend)(x, state)
+    assert hot.tolist() == F.one_hot(ta.argmax(x, 0), 65).tolist()
+    assert state.tolist() == [2] * 4
+    np.testing.assert_allclose(total.numpy(), x.numpy().sum(0), rtol=1e-4, atol=1e-5)
+
+
 # ---- what escapes from a trace ------------------------------------------------------------------
 
 

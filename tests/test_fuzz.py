@@ -249,6 +249,11 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("v * 2", "p0 * 3"),
         ("r0 = f(a0)", "pull(r0[0], retain_graph=True)", "b = x0.grad", "pull(r0[1])"),
     ),
+    "... and where another value was copied": (
+        ("v = w * 2", "v.copy_(p0)"),
+        ("v * 2",),
+        CALL,
+    ),
     "a lone transpose keeps its strides": (("v = p0.expand(2, 3) * 2",), ("v.T",), CALL),
     "a lone part does, too": (("v = p0.expand(2, 3) * 2",), ("v[:, ::2]",), CALL),
     "a leaf made inside beside what depends on it": (

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tinyaot.errors import DTypeError, GradError, MutationError, ShapeError
 from tinyaot.ops.core import TABLE, Primitive, mode
 from tinyaot.shapes import TensorType, brief, overlaps_itself
-from tinyaot.tape import PrimitiveNode, Unread, WriteNode, rule_reads
+from tinyaot.tape import PrimitiveNode, Unread, WriteNode, edge_key, rule_reads
 from tinyaot.tensor import Edge, History, SavedHandle, Tensor
 
 
@@ -190,8 +190,11 @@ class Recorder:
         source = self.edge(src)
         if source is None and self.edge(dst) is None and history.edge is None:
             return
-        # A write to all of the base leaves nothing of its old value to differentiate.
-        base = None if source is not None and not dst._chain else history.edge
+        # The old value that a write to all of the base discards gets zeros, as in torch, but for
+        # one that the new value was made of, and so gets its gradient from there.
+        makers = source[0].edges if isinstance(source, tuple) else ()
+        made_of = edge_key(history.edge) in map(edge_key, makers)
+        base = None if made_of and not dst._chain else history.edge
         history.edge = WriteNode(base, source, dst._chain), 0
         history.requires_grad = True
         history.version += 1

@@ -26,6 +26,7 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
     """The longest path to each region over reads and overwrites. Raises Overwritten."""
     home = {op: r for op, (r, _) in plan.where.items()}
     before: dict[Region, set[Region]] = {r: set() for r in plan.regions}
+    emitters: dict[Op, list[Region]] = {c: [] for checks in g.checks.values() for c in checks}
     leaf_users: dict[Op, list[tuple[Region, int, Op]]] = {
         leaf: [] for leaf in g.overwrites.values()
     }
@@ -33,6 +34,8 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
         for j, s in enumerate(plan.statements[region]):
             own = set(s.ops)
             for op in s.ops:
+                if op in emitters:
+                    emitters[op].append(region)
                 for access in g.reads[op]:
                     root = access.root
                     if root in leaf_users:
@@ -53,6 +56,9 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
                 bad.append(out)
     if bad:
         raise Overwritten(list(dict.fromkeys(bad)))
+    for out in g.overwrites:
+        checks = sorted(g.checks[out], key=lambda op: op.id)
+        wait_for_checks(plan.where[out][0], [emitters[c] for c in checks], before)
     level: dict[Region, int] = {}
     for region in plan.regions:  # in an order where reads come first; overwrites may not
         visit(region, before, level)
@@ -76,6 +82,26 @@ def visit(region: Region, before: dict[Region, set[Region]], level: dict[Region,
             level[r] = 1 + max((level[b] for b in before[r]), default=0)
             path.discard(r)
             stack.pop()
+
+
+def wait_for_checks(
+    region: Region, checks: Sequence[Sequence[Region]], before: dict[Region, set[Region]]
+) -> None:
+    """Let a region run after one that makes each check, where one of them need not run later."""
+    for makers in checks:
+        if region not in makers:
+            early = [r for r in makers if region not in upstream(r, before)]
+            before[region].update(early[:1])
+
+
+def upstream(region: Region, before: dict[Region, set[Region]]) -> set[Region]:
+    """A region and all that run before it."""
+    found, todo = {region}, [region]
+    while todo:
+        new = before[todo.pop()] - found
+        found |= new
+        todo += new
+    return found
 
 
 def reads_own_tile(g: Graph, op: Op, leaf: Op, region: Region) -> bool:
