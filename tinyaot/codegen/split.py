@@ -1,9 +1,9 @@
 """One C source as several that compile side by side.
 
 The regions of a step are functions that share nothing but kernels and the runtime's address. So
-each part is the whole text, less the bodies of the regions that other parts have; what a part then
-does not use is static, and the compiler drops it as soon as it has read it. The text itself stays
-one, for people and for the record: it is cut by rewriting it, as for the clock.
+each part is the whole text, less the bodies of the regions that other parts have, and the kernels
+that only those call. The text itself stays one, for people and for the record: it is cut by
+rewriting it, as for the clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _part(source: str, regions: Sequence[re.Match[str]], own: Sequence[bool], pa
         pieces += [source[at : region.start()], f"{HIDDEN} {region[1]}"]
         pieces.append(f" {region[2]}\n" if mine else ";\n")
         at = region.end()
+    called = {k for r, mine in zip(regions, own, strict=True) if mine for k in _CALL.findall(r[2])}
     text = "".join([*pieces, source[at:]])
+    text = _KERNEL.sub(lambda k: k[0] if k[1] in called else "", text)
     if part == 0:
         return _SHARED.sub(rf"{HIDDEN} \1;", text)
     return _ENTRY.sub("static ", _SHARED.sub(rf"extern {HIDDEN} \1;", text))

@@ -168,7 +168,7 @@ def _summary(
 
 
 def _peak(candidate: Candidate) -> int | None:
-    """A planned peak; of fused code, which takes a plan of the backend, only a known one."""
+    """A planned peak; of fused code, which takes the backend's own plan, one that is known."""
     if candidate.graph.rates.saved and not candidate.is_lowered:
         return None
     return candidate.known_peak
