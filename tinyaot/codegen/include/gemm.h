@@ -19,6 +19,7 @@
 
 #define VL ((int)(VECTOR_BYTES / sizeof(T)))
 #define NR (2 * VL)
+#define SHORT ((int)(16 / sizeof(T))) /* elements of the shortest vector */
 #define KC 320
 #define MC (96 / MR * MR)
 #define NC 1024
@@ -30,6 +31,7 @@
 
 typedef T LOCAL(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 typedef T LOCAL(avec) __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef T LOCAL(svec) __attribute__((vector_size(16), aligned(sizeof(T)), may_alias));
 typedef LANE LOCAL(lanes) __attribute__((vector_size(VECTOR_BYTES)));
 
 /* c (+)= a b for one block of MR rows and `wide` vectors; b is packed, and row i of a begins at
@@ -63,6 +65,18 @@ LOCAL(micro)(int wide, int64_t kc, const T *a, const int64_t *row, int64_t step,
     }
 }
 
+/* to (+)= from, a few elements that lie side by side. */
+static inline __attribute__((always_inline)) void
+LOCAL(few)(int count, const T *restrict from, T *restrict to, int add) {
+  int x = 0;
+  for (; x + SHORT <= count; x += SHORT) {
+    LOCAL(svec) v = *(const LOCAL(svec) *)(from + x);
+    if (add) v += *(LOCAL(svec) *)(to + x);
+    *(LOCAL(svec) *)(to + x) = v;
+  }
+  for (; x < count; x++) to[x] = (add ? to[x] : 0) + from[x];
+}
+
 /* The same for h <= MR rows and w <= NR columns of c, with steps of its own. Rows of a beyond h are
    read as its last. */
 static inline __attribute__((always_inline)) void
@@ -76,10 +90,13 @@ LOCAL(edge)(int h, int w, int64_t kc, const T *a, int64_t a_row, int64_t step, c
   else
     LOCAL(micro)(1, kc, a, row, step, b, block, NR, 0);
   for (int y = 0; y < h; y++)
-    for (int x = 0; x < w; x++) {
-      T *to = c + y * c_row + x * c_col;
-      *to = (add ? *to : 0) + block[y * NR + x];
-    }
+    if (c_col == 1)
+      LOCAL(few)(w, block + y * NR, c + y * c_row, add);
+    else
+      for (int x = 0; x < w; x++) {
+        T *to = c + y * c_row + x * c_col;
+        *to = (add ? *to : 0) + block[y * NR + x];
+      }
 }
 
 /* Turn VL lines of VL elements into VL columns: lanes change places with vectors 1, 2, 4 ... apart.
@@ -120,6 +137,8 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
     if (h < width) memset(out, 0, width * kc * sizeof(T));
     if (h == width && line == 1)
       for (; p < kc; p++) memcpy(out + p * width, from + p * step, width * sizeof(T));
+    else if (line == 1)
+      for (; p < kc; p++) LOCAL(few)(h, from + p * step, out + p * width, 0);
     if (h == width && step == 1 && width % VL == 0)
       for (; p + VL <= kc; p += VL)
 #pragma GCC unroll 4
