@@ -152,6 +152,13 @@ def test_an_overwritten_leaf_is_read_elsewhere_first() -> None:
     check(p, threads=2)
 
 
+def test_one_thread_waits_for_nobody() -> None:
+    p = program(LAYER, layer)
+    one, two = (plan_among(p, (threads,), MACHINE) for threads in (1, 2))
+    regions = [sum(r.ns for r in plan.regions) * 1e-9 for plan in (one, two)]
+    assert one.seconds < regions[0] and regions[1] < two.seconds
+
+
 @needs_compiler
 def test_a_bad_index_raises() -> None:
     p = program(

@@ -17,7 +17,7 @@ from tinyaot.passes.fusion.graph import Graph, add_copy, build, whole_readers
 from tinyaot.passes.fusion.levels import Overwritten, levels
 from tinyaot.passes.fusion.limits import mask, masks_read
 from tinyaot.passes.fusion.machine import Machine
-from tinyaot.passes.fusion.model import FORK, best_block, op_ns
+from tinyaot.passes.fusion.model import BARRIER, FORK, best_block, op_ns
 from tinyaot.passes.fusion.regions import NEARLY, Region, Stuck, partition
 from tinyaot.passes.fusion.statements import Schedule, schedule
 from tinyaot.passes.fusion.storage import Storage, place, verify
@@ -98,7 +98,9 @@ def least_ns(g: Graph) -> float:
 
 
 def total_ns(threads: int, regions: Sequence[Region]) -> float:
-    return sum(r.ns for r in regions) + (2 * FORK if threads > 1 else 0)
+    """Of a step. One thread waits for nobody between regions."""
+    waits = 2 * FORK if threads > 1 else -BARRIER * len(regions)
+    return sum(r.ns for r in regions) + waits
 
 
 def finish(g: Graph, threads: int, regions: list[Region]) -> FusionPlan:
