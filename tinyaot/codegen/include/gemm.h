@@ -1,8 +1,8 @@
 /* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): panels of A and B packed
    so that they stream from cache, and a micro-kernel that keeps an MR x NR block of C in vector
-   registers. Rows of A that are contiguous are read in place, unless many panels of B use them.
-   Written in vector extensions; an object for each element type, with T, LANE (an integer as wide)
-   and NAME defined. One thread a call: callers share out rows or columns. */
+   registers. A is read in place where few panels of B use it. Written in vector extensions; an object
+   for each element type, with T, LANE (an integer as wide) and NAME defined. One thread a call:
+   callers share out rows or columns. */
 #include "runtime.h"
 #include <string.h>
 
@@ -161,8 +161,10 @@ static inline int64_t LOCAL(columns)(int64_t m, int64_t n) {
   return m <= MC ? NR : n < NC ? UP(n, NR) : NC;
 }
 
-/* Whether rows of A are read where they lie. */
-static inline int LOCAL(in_place)(int64_t n, int64_t a_col) { return a_col == 1 && n <= FEW; }
+/* Whether A is read where it lies: by one panel of B, or by a few along its rows. */
+static inline int LOCAL(in_place)(int64_t n, int64_t a_col) {
+  return n <= NR || (a_col == 1 && n <= FEW);
+}
 
 /* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition). */
 int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col) {
@@ -206,7 +208,7 @@ void NAME TINYAOT_GEMM(T) {
         const T *left = a + i0 * a_row + k0 * a_col;
         T *to = c + i0 * c_row + j0 * c_col;
         if (LOCAL(in_place)(n, a_col))
-          LOCAL(block)(mc, nc, kc, left, a_row, MR * a_row, 1, pb, to, c_row, c_col, add);
+          LOCAL(block)(mc, nc, kc, left, a_row, MR * a_row, a_col, pb, to, c_row, c_col, add);
         else {
           if (m > MC || !j0) LOCAL(pack)(MR, left, a_row, a_col, mc, kc, pa);
           LOCAL(block)(mc, nc, kc, pa, 1, MR * kc, MR, pb, to, c_row, c_col, add);
