@@ -38,8 +38,9 @@ from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
 
 FULL = Switch("nothing")
-SLOWER = 1.03  # a step that takes longer than that counts as slower
+SLOWER = 1.03  # from this ratio on a step counts as slower, and as faster below its inverse
 SHOWN = 4  # programs in the summary
+KINDS = ("worse", "better")
 MOST = 200  # steps in a block
 FIGURES = ("step", "peak", "saved", "kernels", "bytes", "flops", "nodes")
 USUAL = ("mlp", "gpt", "cnn")
@@ -152,9 +153,13 @@ def rows(variants: Sequence[Variant]) -> Iterable[dict[str, Any]]:
         step = min(v.seconds) / min(full.seconds) if v.seconds else None
         same = v is not full and v.code == full.code
         row: dict[str, Any] = {"off": v.off, "same": same, "step": step, **v.figures}
-        worse = [f for f in FIGURES[1:] if v.figures[f] > full.figures[f]]
-        row["worse"] = (["step"] if step is not None and step > SLOWER else []) + worse
-        row["better"] = [f for f in FIGURES[1:] if v.figures[f] < full.figures[f]]
+        change = {f: v.figures[f] - full.figures[f] for f in FIGURES[1:]}
+        if step is not None:
+            row["worse"], row["better"] = ["step"] * (step > SLOWER), ["step"] * (step * SLOWER < 1)
+        else:
+            row["worse"], row["better"] = [], []
+        row["worse"] += [f for f, x in change.items() if x > 0]
+        row["better"] += [f for f, x in change.items() if x < 0]
         yield row
 
 
@@ -170,25 +175,29 @@ def show(title: str, table: Sequence[dict[str, Any]]) -> None:
 
 
 def summary(results: Sequence[dict[str, Any]], title: str = "## Summary") -> None:
-    """Of each part: on how many programs there is other code without it, and where a figure is
-    worse."""
-    other: dict[str, set[str]] = {}
-    worse: dict[str, dict[str, list[str]]] = {}
+    """Of each part: on how many programs there is other code without it, a worse figure, and a
+    better one; and which are worse."""
+    counts: dict[str, dict[str, set[str]]] = {}
+    worse: dict[str, list[str]] = {}
     for result in results:
+        where = f"{result['program']} ({result['backend']})"
         for row in result["rows"][1:]:
-            changed, on = other.setdefault(row["off"], set()), worse.setdefault(row["off"], {})
-            if not row["same"]:
-                changed.add(result["program"])
+            found = counts.setdefault(row["off"], {"other": set(), "worse": set(), "better": set()})
+            which = worse.setdefault(row["off"], [])
+            for kind, is_so in (("other", not row["same"]), *((k, row[k]) for k in KINDS)):
+                if is_so:
+                    found[kind].add(result["program"])
             if row["worse"]:
-                on[f"{result['program']} ({result['backend']})"] = row["worse"]
-    programs = {r["program"] for r in results}
-    print(f"\n{title}, on {len(programs)} programs\n")
-    print("| off | other code | worse | what is worse |\n|---|---:|---:|---|")
-    for off, on in worse.items():
-        count = len({name.split()[0] for name in on})
-        which = [f"{name}: {', '.join(figures)}" for name, figures in on.items()]
-        which[SHOWN:] = [f"{len(which) - SHOWN} more"] if len(which) > SHOWN else []
-        print(f"| {off} | {len(other[off])} | {count} | {'; '.join(which)} |")
+                which.append(
+                    f"{result['program']} ({result['backend']}): {', '.join(row['worse'])}"
+                )
+    print(f"\n{title}, on {len({r['program'] for r in results})} programs\n")
+    print("| off | other code | worse | better | what is worse |\n|---|---:|---:|---:|---|")
+    for off, which in worse.items():
+        if len(which) > SHOWN:
+            which = [*which[:SHOWN], f"{len(which) - SHOWN} more"]
+        numbers = [str(len(programs)) for programs in counts[off].values()]
+        print("| " + " | ".join([off, *numbers, "; ".join(which)]) + " |")
 
 
 def options() -> argparse.Namespace:

@@ -192,7 +192,8 @@ def ablation(found: Sequence[Line]) -> None:
     print(f"compiler, timed in turn in one process, and the plan's {', '.join(FIGURES[1:])}.")
     if not origin(found, "ablation"):
         return
-    tables = [x for x in found if "program" in x]
+    key = "rules", "program", "backend", "threads"
+    tables = {tuple(x[k] for k in key): x for x in found if "program" in x}.values()
     passes, rules = ([x for x in tables if x["rules"] is is_rules] for is_rules in (False, True))
     for x in passes:
         if x["program"] not in USUAL:
