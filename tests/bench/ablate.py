@@ -188,9 +188,7 @@ def summary(results: Sequence[dict[str, Any]], title: str = "## Summary") -> Non
                 if is_so:
                     found[kind].add(result["program"])
             if row["worse"]:
-                which.append(
-                    f"{result['program']} ({result['backend']}): {', '.join(row['worse'])}"
-                )
+                which.append(f"{where}: {', '.join(row['worse'])}")
     print(f"\n{title}, on {len({r['program'] for r in results})} programs\n")
     print("| off | other code | worse | better | what is worse |\n|---|---:|---:|---:|---|")
     for off, which in worse.items():
