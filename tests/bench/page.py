@@ -62,7 +62,8 @@ def origin(found: Sequence[Line], which: str) -> bool:
             m = line["machine"]
             print(
                 f"\n`{m['command']}` on {m['cpu']}, {m['cores']} cores, {m['system']}, Python "
-                f"{m['python']}, {m['date']}; load before it began: {m['load']:.1f}."
+                f"{m['python']}, {m['date']}; load before it began: {m['load']:.1f}; commit "
+                f"{m.get('commit') or 'unknown'}."
             )
     versions: dict[str, str] = {}
     for line in runs(found):

@@ -403,8 +403,18 @@ def machine(program: str) -> Answer:
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "load": os.getloadavg()[0],
+        "commit": commit(),
         "command": " ".join([program, *sys.argv[1:]]),
     }
+
+
+def commit() -> str:
+    """Of tinyaot, where this is a working copy."""
+    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        return ""
 
 
 def main() -> None:
