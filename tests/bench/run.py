@@ -399,12 +399,14 @@ def machine(program: str) -> Answer:
     return {
         "cpu": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "load": os.getloadavg()[0],
         "commit": commit(),
-        "command": " ".join([program, *sys.argv[1:]]),
+        "command": " ".join(
+            [program, *(a if a[:1] != "/" else Path(a).name for a in sys.argv[1:])]
+        ),
     }
 
 
