@@ -412,7 +412,7 @@ def machine(program: str) -> Answer:
 
 def commit() -> str:
     """Of tinyaot, where this is a working copy."""
-    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    git = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # no git
