@@ -36,6 +36,7 @@ from tinyaot.location import Loc
 from tinyaot.memory import saved_bytes
 from tinyaot.ops.core import TABLE, is_half
 from tinyaot.ops.dot import as_ufunc
+from tinyaot.passes.entries import split_entries
 from tinyaot.passes.storage import storages_of
 from tinyaot.record import Kernel
 from tinyaot.shapes import Geometry, contiguous
@@ -69,13 +70,11 @@ class Executable:
         self.program, self.clocked = program, clocked
         self.arena = aligned_empty(program.plan.arena + spare)
         self._lock = threading.Lock()
-        nodes, joint = program.nodes, program.is_joint
-        if joint:
-            split = next((i for i, n in enumerate(nodes) if n.phase == "backward"), len(nodes))
-            halves = {"forward": range(split), "backward": range(split, len(nodes))}
-        else:
-            halves = {"step": range(len(nodes))}
-        self._entries = {name: _Entry(self, name, half) for name, half in halves.items()}
+        self._entries: dict[str, _Entry] = {}
+        at = 0
+        for name, part in split_entries(program).items():
+            self._entries[name] = _Entry(self, name, part, at)
+            at += len(part.nodes)
 
     @property
     def buffers_reused(self) -> list[np.ndarray]:
@@ -154,15 +153,15 @@ class _Entry:
     views of it, which are made again only when it is another array. Other inputs are parameters.
     """
 
-    def __init__(self, executable: Executable, name: str, half: range) -> None:
-        self.executable, self.name, self.half = executable, name, half
+    def __init__(self, executable: Executable, name: str, part: Program, first: int) -> None:
+        self.executable, self.name = executable, name
+        self.half = range(first, first + len(part.nodes))
         program = self.program = executable.program
         assert program.plan is not None
         self.places = program.plan.places
         self.storages = storages_of(program)
-        backward = name == "backward"
-        self.gives = [o for o in program.outputs if (o.role == "gradient") == backward]
-        self.takes = self._takes(backward)
+        self.gives = list(part.outputs)
+        self.takes = [i.value for i in part.inputs]
         fixed = {i.value.id for i in program.inputs if i.role in FIXED}
         self.fixed: dict[int, np.ndarray | None] = {v.id: None for v in self.takes if v.id in fixed}
         self.parameters = {v.id for v in self.takes if v.id not in fixed}
@@ -185,17 +184,6 @@ class _Entry:
         self.lines = text.splitlines()
         exec(compile(text, f"<tinyaot {program.name}.{name}>", "exec"), self.globals)
         self.function: Callable[..., list[np.ndarray]] = self.globals[name]
-
-    def _takes(self, backward: bool) -> list[Value]:
-        program, root = self.program, self.storages.root
-        inputs = [i.value for i in program.inputs if i.role != "cotangent"]
-        if not backward:
-            return inputs
-        read = {root[v.id] for at in self.half for v in program.nodes[at].inputs}
-        read |= {root[o.value.id] for o in self.gives}
-        inputs = [v for v in inputs if v.id in read]
-        inputs += [o.value for o in program.outputs_of("saved")]
-        return inputs + [i.value for i in program.inputs_of("cotangent")]
 
     # ---- names ----
 
