@@ -287,6 +287,21 @@ TABLE = """
 @ trace.py grad-accumulation-overwrites: state
 - self.write(have, self.bind(ops.add, (have, total), {}))
 + self.write(have, total)
+@ overlap.py a-write-is-no-history-of-its-siblings: semantics
+- if recorded[pair[0]] or recorded[pair[1]]
++ if recorded[pair[0]] and recorded[pair[1]]
+@ results.py a-result-is-detached-once-more: fuzz
+- path = data.path if apart else data.path[len(base._data.path) :]
++ path = data.path
+@ passes/schedule.py an-update-before-a-check: errors_surface
+- for reader in waits.union(checks).difference(self._reached_from(update), {update}):
++ for reader in waits.difference(self._reached_from(update), {update}):
+@ passes/fusion/graph.py an-overwriting-before-a-check: errors_surface
+- g.checks[out].add(first)
++ g.checks[out].update(())
+@ codegen/c.py counters-stay-advanced: errors_surface
+- *(f"  if (bad) *({kind} *)b[{i}] = old{i};" for i, kind in counters),
++
 @ capture.py twin-not-guarded: state
 - twins += [(slot, index) for slot in slots[1:]]
 +

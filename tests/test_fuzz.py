@@ -254,6 +254,11 @@ FOUND = {  # name: (body, returns, caller), with p0 = a0
         ("v * 2",),
         CALL,
     ),
+    "a chain of calls of which one leads to what is asked for": (
+        ("v = p0 * w", "p0[ta.tensor([0, 1])] = 1.5"),
+        ("p0", "ta.sin(v)"),
+        ("r0 = f(a0)", "r1 = f(a0)", "d = ta.grad(total(r0), [w])", "pull(r1)"),
+    ),
     "a lone transpose keeps its strides": (("v = p0.expand(2, 3) * 2",), ("v.T",), CALL),
     "a lone part does, too": (("v = p0.expand(2, 3) * 2",), ("v[:, ::2]",), CALL),
     "a leaf made inside beside what depends on it": (

@@ -301,18 +301,18 @@ class WriteNode(TapeNode):
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """What a walk to some targets visits: seqs of the nodes to pull through and of those whose
-    cotangents are targets, ids of leaves that are."""
+    """What a walk to some targets visits: seqs of the nodes to pull through, the edges (seq, index)
+    that cotangents take, and ids of the leaves that are targets."""
 
     through: set[int]
-    goals: set[int]
+    edges: set[tuple[int, int]]
     leaves: set[int]
 
     def wants(self, edge: Edge) -> bool:
         """Whether a cotangent has to arrive there."""
         if isinstance(edge, Tensor):
             return id(edge) in self.leaves
-        return edge is not None and (edge[0].seq in self.through or edge[0].seq in self.goals)
+        return edge is not None and (edge[0].seq, edge[1]) in self.edges
 
 
 def walk(
@@ -373,9 +373,8 @@ def nodes_between(roots: Sequence[Edge], targets: Sequence[Edge]) -> tuple[Only,
     Raises GradError where a target is hidden inside a node.
     """
     keys = {edge_key(t) for t in targets}
-    found: dict[int, list[Edge]] = {}
+    found: dict[tuple[int, int], Sequence[Edge]] = {}
     leaves: set[int] = set()
-    reached: set[tuple[int, int]] = set()
     stack = list(roots)
     while stack:
         edge = stack.pop()
@@ -383,28 +382,23 @@ def nodes_between(roots: Sequence[Edge], targets: Sequence[Edge]) -> tuple[Only,
             leaves.add(id(edge))
         elif edge is not None:
             node, index = edge
-            if (node.seq, index) not in reached:
-                reached.add((node.seq, index))
+            if (node.seq, index) not in found:
                 if not keys.isdisjoint(node.hides(index)):
                     raise GradError(INSIDE)
-                edges = node.edges_from(index)
-                found.setdefault(node.seq, []).extend(edges)
+                found[node.seq, index] = edges = node.edges_from(index)
                 stack.extend(edges)
     goal_leaves = {id(t) for t in targets if isinstance(t, Tensor)}
-    goal_nodes = {t[0].seq for t in targets if isinstance(t, tuple)}
-    useful: set[int] = set()
-    for seq in sorted(found):
-        for e in found[seq]:
-            if isinstance(e, Tensor):
-                if id(e) in goal_leaves:
-                    useful.add(seq)
-            elif e is not None and (e[0].seq in useful or e[0].seq in goal_nodes):
-                useful.add(seq)
+    goals = {(t[0].seq, t[1]) for t in targets if isinstance(t, tuple)}
+    only = Only(set(), goals.copy(), goal_leaves)
+    for seq, index in sorted(found):  # an edge leads to an older node
+        if any(only.wants(e) for e in found[seq, index]):
+            only.through.add(seq)
+            only.edges.add((seq, index))
     hit = [
-        id(t) in leaves if isinstance(t, Tensor) else t is not None and (t[0].seq, t[1]) in reached
+        id(t) in leaves if isinstance(t, Tensor) else t is not None and (t[0].seq, t[1]) in found
         for t in targets
     ]
-    return Only(useful, goal_nodes, goal_leaves), hit
+    return only, hit
 
 
 def edge_key(edge: Edge) -> Any:

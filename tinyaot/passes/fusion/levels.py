@@ -45,7 +45,6 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
     bad = []
     for out, leaf in g.overwrites.items():
         region, at = plan.where[out]
-        before[region] |= {home[check] for check in g.checks[out]} - {region}
         for reader, j, op in leaf_users[leaf]:
             if reader is not region:
                 before[region].add(reader)
