@@ -201,14 +201,23 @@ TABLE = """
 - return search.within(budget)
 + return search.least_peak(slack)
 @ passes/candidates.py budget-of-saved-bytes: partition
-- if c.keeps(limit)), None)
-+ if c.choice.bytes <= limit), None)
+- peak = rungs[middle].peak
++ peak = rungs[middle].choice.bytes
+@ passes/candidates.py faster-and-smaller-is-taken: budget
+- if peak <= limit and (chosen is None or peak >= chosen.peak):
++ if peak <= limit:
+@ passes/candidates.py only-rungs-for-a-number-of-bytes: budget
+- if chosen is None:  # the estimate may be wrong
++ if False:
+@ passes/estimate.py recomputed-from-its-last-use: estimate
+- born[id_] = min(uses)
++ born[id_] = max(uses)
 @ passes/candidates.py slack-ignored: partition
 - candidates = self.corners(forced + slack * self.graph.step.seconds)
 + candidates = self.corners()
 @ passes/candidates.py between-corners-a-peak-not-looked-at: partition
-- able = (c for c in between if c.keeps(limit) and c.peak >= floor)
-+ able = (c for c in between if c.peak >= floor)
+- chosen = next((c for c in between if chosen.peak <= c.peak <= limit), chosen)
++ chosen = next((c for c in between if chosen.peak <= c.peak), chosen)
 @ passes/splitgraph.py overwritten-input-read-again: partition
 - return {o.of for o in mutated if o.of is not None and o.value.id != o.of}
 + return set()

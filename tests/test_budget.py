@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from tinyaot.errors import BudgetError
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
 from tinyaot.nn import functional as F
-from tinyaot.passes.candidates import Candidate, Search
+from tinyaot.passes.candidates import Candidate, Search, bisect
 from tinyaot.passes.splitgraph import SplitGraph
 
 FIXED_BLOCKS = 1024  # bytes that ops may allocate beside their planned scratch
@@ -95,9 +97,14 @@ def search_of(name: str) -> Search:
     return Search(SplitGraph(simplified(name)[0], "time", NUMPY_RATES))
 
 
+@cache
+def planned_of(chosen: Candidate) -> Program:
+    return passes.plan(passes.schedule(chosen.program))
+
+
 def planned(name: str, budget: int | float) -> tuple[Program, Candidate]:
     chosen = search_of(name).within(budget).chosen
-    return passes.plan(passes.schedule(chosen.program)), chosen
+    return planned_of(chosen), chosen
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -140,9 +147,9 @@ def test_the_order_of_asking_does_not_matter() -> None:
 def test_between_corners_a_budget_is_used(name: str) -> None:
     """Some budgets are answered by a choice that no minimum cut gives."""
     search = search_of(name)
-    corners = search.corners()
+    corners = {nbytes for nbytes, _ in search.frontier.corners}
     chosen = [search.within(i / 20).chosen for i in range(21)]
-    assert any(c not in corners for c in chosen)
+    assert any(c.choice.bytes not in corners for c in chosen)
     assert all(c.gap == 0 for c in chosen)
 
 
@@ -158,16 +165,51 @@ def test_every_budget_trains_the_same() -> None:
 
 
 def test_the_callers_peak_decides() -> None:
-    """A backend's own plan, here one of nothing but saved bytes, is what the budget binds."""
+    """A backend's own plan is what the budget binds, and few of its plans are made."""
     program, _ = simplified("perceptron")
     looked: list[int] = []
 
     def peak_of(candidate: Program) -> int:
-        looked.append(sum(1 for n in candidate.nodes if n.phase == "backward"))
-        return 10 * len(candidate.nodes)  # more to compute again: more
+        looked.append(10_000 - 10 * len(candidate.nodes))  # more to compute again: less
+        return looked[-1]
 
-    least = passes.partition(program, memory_budget=0.0, peak_of=peak_of)
     save_all = passes.partition(program, strategy="save_all")
-    assert len(least.nodes) == len(save_all.nodes) and 1 < len(looked) < 20
-    with pytest.raises(BudgetError, match=str(10 * len(save_all.nodes))):
-        passes.partition(program, memory_budget=1000, peak_of=peak_of)
+    for budget in (0.0, 0.3, 0.6, 1.0):
+        looked.clear()
+        chosen = passes.partition(program, memory_budget=budget, peak_of=peak_of)
+        most, least = peak_of(save_all), min(looked)
+        assert peak_of(chosen) <= least + budget * (most - least) and len(looked) <= 6
+    looked.clear()
+    with pytest.raises(BudgetError) as refused:
+        passes.partition(program, memory_budget=1, peak_of=peak_of)
+    assert f"found is {min(looked)} bytes" in str(refused.value)
+
+
+def test_a_corner_that_the_estimate_overlooks_is_found_for_a_number_of_bytes() -> None:
+    program, _ = simplified("perceptron")
+    save_all = passes.partition(program, strategy="save_all")
+
+    def peak_of(candidate: Program) -> int:
+        return 1 if len(candidate.nodes) == most_nodes else 2
+
+    most_nodes = len(passes.partition(program, strategy="recompute_all").nodes)
+    rungs = Search(SplitGraph(program, "time", NUMPY_RATES), peak_of).rungs()
+    assert most_nodes not in {len(c.program.nodes) for c in rungs}
+    assert len(passes.partition(program, memory_budget=1, peak_of=peak_of).nodes) == most_nodes
+    assert len(save_all.nodes) < most_nodes
+
+
+@dataclass(frozen=True)
+class Rung:
+    peak: int
+
+
+def test_bisection_never_takes_a_larger_peak_for_a_smaller_limit() -> None:
+    """Whatever the peaks of the rungs are."""
+    random = Random(0)
+    for _ in range(300):
+        rungs: Any = [Rung(random.randrange(9)) for _ in range(random.randrange(1, 9))]
+        found = [bisect(rungs, limit) for limit in range(10)]
+        peaks = [c.peak for c in found if c]
+        assert peaks == sorted(peaks) and all(c.peak <= i for i, c in enumerate(found) if c)
+        assert found[-1] and found[max(rungs[-1].peak, 0)]

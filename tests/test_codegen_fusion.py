@@ -15,7 +15,7 @@ from tinyaot.backends import cpu
 from tinyaot.builder import Builder, Sym
 from tinyaot.errors import BackendError, IndexingError
 from tinyaot.interpret import interpret
-from tinyaot.ir import Input, Node, Origin, Output, Program, Value
+from tinyaot.ir import Input, Node, Origin, Output, Phase, Program, Value
 from tinyaot.nn import functional as F
 from tinyaot.ops.core import using
 from tinyaot.passes import fuse
@@ -340,6 +340,27 @@ def test_recomputations_do_not_wait_for_one_another() -> None:
     wait_for_gradients(ops)
     assert [bool(one.after), bool(two.after)] == [True, False]
     assert {*topological(ops, ends)} == {*ops}
+
+
+def test_what_the_backward_computes_of_forward_values_alone_waits_for_a_gradient() -> None:
+    """Else it is made where the forward value is, and a second value kept beside that."""
+    scalar, ids = TensorType(float32, ()), iter(range(100))
+
+    def op(name: str, *ins: Op, phase: Phase = "backward") -> Op:
+        node = Node(name, (), (Value(next(ids), scalar),), phase=phase)
+        return Op("map", name, ins, scalar, node=node)
+
+    x = Op("input", "input", (), scalar)
+    value = op("tanh", x, phase="forward")
+    seed = op("sub", value, x)  # the loss's: there is nothing that it could wait for
+    gradient = op("neg", seed)
+    square = op("mul", value, value)
+    factor = op("exp", square)
+    end = op("mul", gradient, factor)
+    ops = topological([x, value, seed, gradient, square, factor, end], [end])
+    wait_for_gradients(ops)
+    assert square.after == (gradient,)
+    assert not any(o.after for o in ops if o is not square)
 
 
 @needs_compiler

@@ -96,16 +96,17 @@ def lower(
     planned_peak: Callable[[Program], int] | None = None,
 ) -> tuple[Program, Pipeline]:
     """From a traced Program to a planned one. `loops`: the options of fuse, for a backend that
-    prints loops; `planned_peak`: what a call of a planned program will take there, in bytes.
+    prints loops; `planned_peak`: what a call of a fused program will take there, in bytes.
 
     What to look at: each stage is a Program that prints, parses back, verifies and runs.
     """
+    tried: dict[int, Tried] = {}
 
     def peak_of(candidate: Program) -> int:
+        """Lay out and fuse a candidate of partition; the one chosen is not fused again."""
         assert planned_peak is not None
-        found = passes.assign_layouts(candidate)
-        found = passes.fuse(found, **(loops or {}))
-        return planned_peak(passes.plan(passes.schedule(found)))
+        found = tried[id(candidate)] = Tried(candidate, loops or {})
+        return planned_peak(found.fused)
 
     p = Pipeline()
     p.note("trace", program, program, 0.0)
@@ -122,13 +123,31 @@ def lower(
         rates=rates,
         peak_of=peak_of if planned_peak and options.memory_budget is not None else None,
     )
-    return _place(x, p, loops), p
+    return _place(x, p, loops, tried.get(id(x))), p
 
 
-def _place(x: Program, p: Pipeline, loops: Loops | None) -> Program:
-    """From a partitioned Program to a planned one."""
-    x = p.run("layout", x, loops=bool(loops))
-    x = p.run("fuse", x, **(loops or {"machine": None}))
+class Tried:
+    """A candidate of partition laid out and fused, to see what it would take; not verified."""
+
+    def __init__(self, program: Program, loops: Loops) -> None:
+        self.stages: list[tuple[str, Program, Program, float]] = []
+        self.decisions: list[Decision] = []
+        x = passes.run_pass("layout", program, self.note, log=self.decisions)
+        self.fused = passes.run_pass("fuse", x, self.note, log=self.decisions, **loops)
+
+    def note(self, *stage: Any) -> None:
+        self.stages.append(stage)
+
+
+def _place(x: Program, p: Pipeline, loops: Loops | None, tried: Tried | None = None) -> Program:
+    """From a partitioned Program to a planned one; what was tried is not done again."""
+    if tried:
+        x, p.decisions = tried.fused, p.decisions + tried.decisions
+        for stage in tried.stages:
+            p.note(*stage)
+    else:
+        x = p.run("layout", x, loops=bool(loops))
+        x = p.run("fuse", x, **(loops or {"machine": None}))
     x = p.run("schedule", x)
     return p.run("plan", x)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +29,7 @@ from tinyaot.backends.toolchain import Build, find_compiler
 from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
-from tinyaot.codegen.products import Size
+from tinyaot.codegen.products import Size, product_sizes
 from tinyaot.codegen.split import split
 from tinyaot.errors import BackendError
 from tinyaot.ir import Output, Program, Value
@@ -70,15 +70,6 @@ class EntryPoint:
     plan: FusionPlan
     checks: list[Check]  # what its error slots report
 
-    @property
-    def arena_bytes(self) -> int:
-        return self.plan.storage.arena
-
-    @property
-    def scratch_bytes(self) -> int:
-        """A thread's, without what products pack into."""
-        return padded(self.plan.storage.scratch)
-
 
 @dataclass
 class CompiledC:
@@ -91,34 +82,29 @@ class CompiledC:
     products: set[Size] = field(default_factory=set)
     kernels: list[KernelInfo] = field(default_factory=list)
 
-    @property
-    def arena_bytes(self) -> int:
-        return max((e.arena_bytes for e in self.entries.values()), default=0)
-
     @cached_property
     def pack_bytes(self) -> int:
         """What products pack into, of a thread."""
         return padded(pack_bytes(self.products))
 
     @property
-    def scratch_bytes(self) -> int:
-        """All threads' scratch, with what products pack into."""
-        each = ((e.scratch_bytes + self.pack_bytes) * e.plan.threads for e in self.entries.values())
-        return max(each, default=0)
-
-    @property
     def memory(self) -> dict[str, int]:
-        """Bytes beyond the inputs: of the arena, the scratch, and the outputs and saved values of a
-        call; `planned_peak` is their sum."""
-        sizes = {"outputs": 0, "saved": 0}
-        for entry in self.entries.values():
-            for _, output in entry.plan.graph.forms.outputs:
-                if output.role != "mutated":
-                    kind = "saved" if output.role == "saved" else "outputs"
-                    sizes[kind] += output.value.type.nbytes
-        found = {"arena": self.arena_bytes, "scratch": self.scratch_bytes}
-        peak = sum(found.values()) + sum(sizes.values())
-        return {"planned_peak": peak, **found, "outputs": sizes["outputs"]}
+        """See `memory_of`."""
+        return memory_of([e.plan for e in self.entries.values()], self.pack_bytes)
+
+
+def memory_of(plans: Collection[FusionPlan], pack: int) -> dict[str, int]:
+    """Bytes beyond the inputs: of the arena, all threads' scratch (with `pack`, what products pack
+    into), and the outputs and saved values of a call; `planned_peak` is their sum."""
+    arena, scratch, outputs, saved = 0, 0, 0, 0
+    for plan in plans:
+        arena = max(arena, plan.storage.arena)
+        scratch = max(scratch, (padded(plan.storage.scratch) + pack) * plan.threads)
+        fresh = [o for _, o in plan.graph.forms.outputs if o.role != "mutated"]
+        saved += sum(o.value.type.nbytes for o in fresh if o.role == "saved")
+        outputs += sum(o.value.type.nbytes for o in fresh if o.role != "saved")
+    peak = arena + scratch + outputs + saved
+    return {"planned_peak": peak, "arena": arena, "scratch": scratch, "outputs": outputs}
 
 
 def compile_program(
@@ -176,8 +162,11 @@ def loops() -> dict[str, Any]:
 
 
 def planned_peak(program: Program) -> int:
-    """Bytes that a call of a planned program will take, beyond its inputs."""
-    return compile_program(program).memory["planned_peak"]
+    """Bytes that a call of a fused program will take, beyond its inputs."""
+    refuse_half(program)
+    plans = fusion_of(program, this_machine(), thread_count()).plans.values()
+    sizes = set().union(*map(product_sizes, plans))
+    return memory_of(plans, padded(pack_bytes(sizes)))["planned_peak"]
 
 
 def unavailable() -> str | None:
@@ -225,8 +214,9 @@ class Executable:
         pool = ctypes.c_void_p(load_pool()[1])
         self.loaded.tinyaot_link(pool, ctypes.c_int64(compiled.pack_bytes))
         self.lock = threading.Lock()
-        self.arena = aligned_empty(compiled.arena_bytes + spare)
-        self.scratch = aligned_empty(compiled.scratch_bytes + spare)
+        memory = compiled.memory
+        self.arena = aligned_empty(memory["arena"] + spare)
+        self.scratch = aligned_empty(memory["scratch"] + spare)
         self.entries = {e.name: Binding(self, e) for e in compiled.entries.values()}
 
     @property

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
+from tinyaot.codegen.printer import C
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.model import gemm_dims
 from tinyaot.passes.fusion.op import Op
+from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.regions import Region
+from tinyaot.passes.fusion.statements import Single
 
 # What packing takes: m, n, k at most, the step along a row of A (0: unknown), bytes of an element.
 Size = tuple[int, int, int, int, int]
@@ -54,16 +57,55 @@ def merge(atoms: Sequence[Atom], operands: Sequence[Pointer], region: Region) ->
     return Merged(wide, str(fixed) if fixed else text, strides, bound)
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product on a tile: its pointers, and its merged dimensions."""
+
+    a: Pointer
+    b: Pointer
+    c: Pointer
+    m: Merged
+    n: Merged
+    k: Merged
+
+    def size(self, op: Op) -> Size:
+        """What packing takes."""
+        m, n, k = self.m, self.n, self.k
+        # as gemm.h decides
+        turned = n.strides[1] != 1 and (m.strides[1] == 1 or n.extent == "1") and m.extent != "1"
+        rows, columns = (n.bound, m.bound) if turned else (m.bound, n.bound)
+        known = m.extent.isdigit() and n.extent.isdigit()  # else it may turn where a tile ends
+        step = k.strides[1 if turned else 0] if known else 0
+        return rows, columns, k.bound, step, op.dtype.itemsize
+
+
+def product_of(g: Graph, where: Addresses, region: Region, op: Op) -> Product:
+    """A product as its region computes it."""
+    a, b = (where.of(access, region) for access in g.reads[op])
+    c = where.own(op, region)
+    dims = gemm_dims(g, op)
+    m, n = merge(dims.m, (a, c), region), merge(dims.n, (b, c), region)
+    return Product(a, b, c, m, n, merge(dims.k, (a, b), region))
+
+
+def product_sizes(plan: FusionPlan) -> set[Size]:
+    """What the products of a plan pack, without their text."""
+    where = Addresses(plan, C.memory)
+    return {
+        product_of(plan.graph, where, region, s.op).size(s.op)
+        for region, statements in plan.schedule.statements.items()
+        for s in statements
+        if isinstance(s, Single) and s.op.form == "dot" and s.op.dtype.is_floating
+    }
+
+
 def product_lines(
     g: Graph, where: Addresses, region: Region, op: Op, pad: str, sizes: set[Size]
 ) -> list[str]:
     """C text of a product, whose size is added to `sizes`."""
-    a, b = (where.of(access, region) for access in g.reads[op])
-    c = where.own(op, region)
+    product = product_of(g, where, region, op)
+    a, b, c, m, n, k = product.a, product.b, product.c, product.m, product.n, product.k
     dims = gemm_dims(g, op)
-    m = merge(dims.m, (a, c), region)
-    n = merge(dims.n, (b, c), region)
-    k = merge(dims.k, (a, b), region)
     free = [x for x in dims.batch if region.extent(x) > 1] + m.outer + n.outer
     lines = []
     for x in free + k.outer:
@@ -77,11 +119,7 @@ def product_lines(
     adds = ["1"] if region.kind[op] in ("acc", "own") else [f"i{x.id} > 0" for x in k.outer]
     (am, cm), (bn, cn), (ak, bk) = m.strides, n.strides, k.strides
     if op.dtype.is_floating:
-        turned = cn != 1 and (cm == 1 or n.extent == "1") and m.extent != "1"  # as gemm.h decides
-        rows, columns = (n.bound, m.bound) if turned else (m.bound, n.bound)
-        known = m.extent.isdigit() and n.extent.isdigit()  # else it may turn where a tile ends
-        step = (bk if turned else ak) if known else 0
-        sizes.add((rows, columns, k.bound, step, op.dtype.itemsize))
+        sizes.add(product.size(op))
     call = "rt->gemm_" if op.dtype.is_floating else "gemm_"
     lines.append(
         f"{pad}{'  ' if lines else ''}{call}{op.dtype.short}({m.extent}, {n.extent}, {k.extent}, "

@@ -1,11 +1,15 @@
 """The search for a partition: choices of what to save, each judged by the plan that it leads to.
 
 Bytes saved are only a proxy for the peak, which the order of the backward and its temporaries also
-decide. So every choice looked at is planned: quickly, in the order that its program comes in, which
+decide. So what may be chosen is planned: quickly, in the order that its program comes in, which
 gives a peak that scheduling can only improve; and, where that may decide, as the pipeline will.
 
-Under a budget the fastest choice that keeps it is taken, out of a list that does not depend on the
-budget. So a smaller budget never leads to a larger peak.
+Under a budget there is a ladder of choices, from the fastest to the one of the least peak, by an
+estimate that plans nothing. It does not depend on the budget. Bisection looks for the fastest rung
+that keeps the budget, and takes a faster one only if its peak is no smaller. So a smaller budget
+never leads to a larger peak, whatever the estimate is worth: where the searches for two budgets
+part, a rung keeps the larger one alone, and all that this search takes from there on has at least
+that rung's peak.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from functools import cached_property
 from tinyaot.errors import BudgetError
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
+from tinyaot.passes.estimate import Estimate
 from tinyaot.passes.exact import least_price
 from tinyaot.passes.frontier import Frontier
 from tinyaot.passes.rematerialize import rematerialize
@@ -28,7 +33,9 @@ from tinyaot.passes.splitgraph import PICO, Choice, SplitGraph
 PeakOf = Callable[[Program], int]
 
 CORNERS = 10  # corners of the hull that are looked at
-BACKEND_CORNERS = 6  # where planning takes a lowering to the backend's code
+HULL = 64  # that are estimated
+RUNGS = 17  # at most, among which a budget chooses: planned are those that bisection meets
+BACKEND_RUNGS = 4  # where planning takes a lowering to fused loops
 MARGIN = 1.05  # scheduling lowers a quick peak by less than this factor
 SMALL = 300  # nodes of a program that is scheduled at once
 BETWEEN = 3  # steps between two corners, each the exact best for its bytes
@@ -80,11 +87,6 @@ class Candidate:
     def known_peak(self) -> int:
         return self.peak if self.is_lowered else self.quick_peak
 
-    def keeps(self, budget: float) -> bool:
-        if self.is_lowered or budget < self.quick_peak <= MARGIN * budget:
-            return self.peak <= budget
-        return self.quick_peak <= budget
-
 
 @dataclass(frozen=True)
 class Found:
@@ -118,10 +120,10 @@ class Search:
         gap = max(choice.price - best.least_price, 0) if best else 0
         return self.candidate(name, choice, gap)
 
-    def corners(self, most_seconds: float = math.inf) -> list[Candidate]:
+    def corners(self, most_seconds: float = math.inf, count: int = CORNERS) -> list[Candidate]:
         """Saving everything, and corners of the hull spread evenly over their bytes, from the
         fastest to the slowest; none with more than `most_seconds` of recomputation."""
-        frontier, count = self.frontier, BACKEND_CORNERS if self.peak_of else CORNERS
+        frontier = self.frontier
         able = [
             at
             for at, (_, price) in enumerate(frontier.corners)
@@ -174,31 +176,44 @@ class Search:
         return Found(least, list(dict.fromkeys([self.save_all, fastest, least])), "fewest-bytes")
 
     def within(self, budget: int | float) -> Found:
-        """The fastest whose planned peak keeps the budget. Raises BudgetError if none does."""
-        corners = self.corners()
-        least = least_of(corners).peak
+        """The fastest rung whose planned peak keeps the budget, or a choice between that and the
+        next faster one. Raises BudgetError if there is none."""
+        rungs = self.rungs()
         limit: float = budget
         if isinstance(budget, float):
-            limit = least + budget * max(self.save_all.peak - least, 0)
-        at = next((i for i, c in enumerate(corners) if c.keeps(limit)), None)
-        if at is None:
+            limit = least = rungs[-1].peak
+            if budget:
+                limit += budget * max(self.save_all.peak - least, 0)
+        chosen = bisect(rungs, limit)
+        if chosen is None:  # the estimate may be wrong
+            chosen = next((c for c in self.corners() if c.peak <= limit), None)
+        if chosen is None:
+            least = min(c.peak for c in self.made.values() if c.is_lowered)
             raise BudgetError(
                 f"memory_budget={budget}: no plan found keeps it; the least planned peak found is "
                 f"{least} bytes (saving everything takes {self.save_all.peak})"
             )
-        looked: list[Candidate] = []
-        chosen = corners[at]
-        for i in range(max(at - 1, 1), at + 1):
-            between = self.between(corners[i - 1], corners[i])
-            looked += between
-            # Only what a smaller budget would find, too: above the peak of one of the next two.
-            floor = min(c.quick_peak for c in corners[i : i + 2])
-            able = (c for c in between if c.keeps(limit) and c.peak >= floor)
-            chosen = next(able, chosen)
-            if chosen is not corners[at]:
-                break
-        candidates = sorted(dict.fromkeys([*corners, *looked]), key=lambda c: c.seconds)
-        return Found(chosen, candidates, "budget")
+        at = rungs.index(chosen) if chosen in rungs else 0
+        if at and not self.peak_of:
+            between = self.between(rungs[at - 1], chosen)
+            chosen = next((c for c in between if chosen.peak <= c.peak <= limit), chosen)
+        lowered = [c for c in self.made.values() if c.is_lowered]
+        return Found(chosen, sorted(lowered, key=lambda c: c.seconds), "budget")
+
+    def rungs(self) -> list[Candidate]:
+        """From the fastest corner of the hull to the one of the least estimated peak, spread evenly
+        over the estimates, which fall."""
+        corners, estimate = self.corners(count=HULL), Estimate(self.graph)
+        estimates = [estimate(c.choice) for c in corners]
+        least = min(estimates)
+        end = max(at for at, e in enumerate(estimates) if e == least)
+        count = BACKEND_RUNGS if self.peak_of else RUNGS
+        span, high = max(estimates[0] - least, 1), estimates[0]
+        by_cell: dict[int, Candidate] = {}
+        for at in range(end):
+            if estimates[at] == min(estimates[: at + 1]):
+                by_cell.setdefault((high - estimates[at]) * (count - 1) // span, corners[at])
+        return list(dict.fromkeys([*by_cell.values(), corners[end]]))
 
     def preset(self, chosen: Candidate, budget: int | float | None) -> Found:
         """A choice made otherwise, beside the best with as many bytes. Raises BudgetError if it
@@ -223,3 +238,17 @@ def least_of(candidates: list[Candidate]) -> Candidate:
             break
         least = min(least, candidate, key=lambda c: (c.peak, c.seconds))
     return least
+
+
+def bisect(rungs: list[Candidate], limit: float) -> Candidate | None:
+    """The fastest of the rungs met that keeps the limit, as the module's text says."""
+    chosen = None
+    first, last = 0, len(rungs) - 1
+    while first < last:
+        middle = (first + last - 1) // 2
+        peak = rungs[middle].peak
+        if peak <= limit and (chosen is None or peak >= chosen.peak):
+            chosen, last = rungs[middle], middle
+        else:
+            first = middle + 1
+    return chosen or next((c for c in rungs[-1:] if c.peak <= limit), None)

@@ -31,9 +31,9 @@ LEAVES = ("input", "const", "iota")
 @dataclass(eq=False, slots=True)
 class Op:
     """A node of the fusion graph. `value` is the id of the IR value that it computes (-1: made
-    here). `like` names the read whose gradient this is: (reader, operand). `after`: what a
-    recomputation waits for, or it would be made beside the original and kept. `reason`: of a copy,
-    why there is one."""
+    here). `like` names the read whose gradient this is: (reader, operand). `after`: the
+    gradients that it waits for, or it would be made beside the forward and kept. `reason`: of a
+    copy, why there is one."""
 
     form: Form
     name: str

@@ -1,9 +1,10 @@
-"""The order in which growth walks the ops, and what a recomputation waits for."""
+"""The order in which growth walks the ops, and which ops of the backward wait for a gradient."""
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from tinyaot.cost import is_recomputed
 from tinyaot.ir import PHASES
@@ -52,49 +53,66 @@ def topological(order: Iterable[Op], roots: Iterable[Op]) -> list[Op]:
 
 
 def wait_for_gradients(ops: Sequence[Op]) -> None:
-    """Give each recomputation the gradient that it first meets as something to wait for."""
-    again = [op for op in ops if op.node and is_recomputed(op.node)]
-    if not again:
-        return
-    clones = set(again)
-    waits: list[tuple[int, int]] = []  # id of each clone that waits, and the greatest it waits for
+    """Give what the backward computes of forward values alone, recomputations and factors of a
+    derivative, the gradient that it first meets as something to wait for: beside the forward it
+    would be one more value to keep."""
     users: dict[Op, list[Op]] = {op: [] for op in ops}
     for op in ops:
         for x in op.ins:
             users[x].append(op)
-    for clone in again:
-        for user in users[clone]:
-            met = [
-                x
-                for x in user.ins
-                if x.phase != "forward" and x not in clones and x.ins and not leads(x, clone, waits)
-            ]
+    # Where the gradients that lead to an op begin: the first of the ops behind it in the backward
+    # that read forward values alone. A gradient comes from the loss, and so from further up.
+    clones = {op for op in ops if op.node and is_recomputed(op.node)}
+    begins: dict[Op, int] = {}
+    for op in ops:
+        if op.phase != "forward" and op.ins and op not in clones:
+            begins[op] = min((begins[x] for x in op.ins if x in begins), default=op.id)
+    first = min(begins.values(), default=0)
+    waits: list[tuple[int, int]] = []  # id of each op that waits, and the greatest it waits for
+    for op in ops:
+        if op.phase == "backward" and op.ins and not any(x in begins for x in op.ins):
+            begin = begins.get(op, min((u.id for u in users[op]), default=first))
+            met = _first_met(op, begin, users, begins, waits) if begin > first else []
             if met:
-                _wait(clone, met, waits)
-                break
-    for clone in reversed(again):
-        later = [u for u in users[clone] if u in clones and u.after]
-        if not clone.after and later:
-            met = [x for x in later[0].after if not leads(x, clone, waits)]
-            if met:
-                _wait(clone, met, waits)
+                op.after = tuple(met)
+                insort(waits, (op.id, max(x.id for x in met)))
 
 
-def _wait(clone: Op, met: Sequence[Op], waits: list[tuple[int, int]]) -> None:
-    clone.after = tuple(met)
-    insort(waits, (clone.id, max(x.id for x in met)))
+def _first_met(
+    source: Op,
+    begin: int,
+    users: Mapping[Op, Sequence[Op]],
+    begins: Mapping[Op, int],
+    waits: Sequence[tuple[int, int]],
+) -> list[Op]:
+    """The gradients, from further up than `begin`, that are read beside the source or the first op
+    computed from it that meets any."""
+    queue = [(u.id, u) for u in users[source]]
+    seen = {u for _, u in queue}
+    heapify(queue)
+    while queue:
+        _, user = heappop(queue)
+        above = [x for x in user.ins if begins.get(x, begin) < begin]
+        met = [x for x in above if not leads(x, source, waits)]
+        if met:
+            return met
+        for u in users[user] if not above else ():
+            if u not in seen and u.phase != "update":
+                seen.add(u)
+                heappush(queue, (u.id, u))
+    return []
 
 
 def leads(op: Op, source: Op, waits: Sequence[tuple[int, int]]) -> bool:
     """Whether op depends on source or waits for it: source must not wait for op then.
 
     What is read has a smaller id than its reader, so a search may stop below the source, but for
-    the clones there that wait for something above where it would stop.
+    those there that wait for something above where it would stop.
     """
     least = source.id
-    for clone, top in reversed(waits):
-        if clone < least < top:
-            least = clone
+    for waiting, top in reversed(waits):
+        if waiting < least < top:
+            least = waiting
     seen: set[Op] = set()
     todo = [op]
     while todo:

@@ -12,11 +12,13 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.limits import find_limits
+from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.model import (
     Kind,
     best_block,
@@ -324,10 +326,17 @@ def best_region(
     return best[1] if best else None
 
 
+@cache
+def prices_alone(machine: Machine, threads: int) -> dict[object, float]:
+    """What an op costs in a region of its own, by its signature, as far as it was asked for: layers
+    are alike, and so are the programs that one search plans."""
+    return {}
+
+
 def partition(g: Graph, threads: int) -> list[Region]:
     """Cover all work with regions. Raises Stuck when overwrites wait for each other."""
     memory: dict[Op, float] = {}
-    alike: dict[object, float] = {}
+    alike = prices_alone(g.machine, threads)
 
     def alone(op: Op) -> float:
         if op not in memory:
