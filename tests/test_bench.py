@@ -109,7 +109,7 @@ def test_without_a_part_figures_are_worse_where_it_has_something_to_do(
     found = tables("rotary", "c")
     expected = {
         "simplify: cse": {"nodes"},
-        "simplify: pieces": {"peak", "kernels", "bytes"},
+        "simplify: pieces": {"bytes", "flops"},
         "partition: all recomputed": {"flops"},
         "layout: transposes are strides": {"peak", "kernels", "bytes"},
         "fuse": {"kernels", "bytes"},
