@@ -121,7 +121,7 @@ def lower(
         cost=options.cost,
         time_slack=options.time_slack,
         rates=rates,
-        peak_of=peak_of if planned_peak and options.memory_budget is not None else None,
+        peak_of=peak_of if planned_peak else None,
     )
     return _place(x, p, loops, tried.get(id(x))), p
 

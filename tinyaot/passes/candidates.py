@@ -159,7 +159,8 @@ class Search:
 
     def fewest_bytes(self, slack: float) -> Found:
         """Where fusion decides what has memory at all, no plan of single nodes tells the peak: the
-        fewest saved bytes among the choices within `slack` of the fastest."""
+        fewest saved bytes among the choices within `slack` of the fastest, unless saving more leads
+        to a smaller peak there, or to the same one sooner."""
         graph, frontier = self.graph, self.frontier
         fastest = self.save_all
         if graph.objective == "time":
@@ -173,7 +174,14 @@ class Search:
                 corners.append(self.candidate("min_cut", frontier.choice(at)))
                 break
         least = min((c for c in corners if c.seconds <= limit), key=lambda c: c.choice.bytes)
-        return Found(least, list(dict.fromkeys([self.save_all, fastest, least])), "fewest-bytes")
+        looked = list(dict.fromkeys([self.save_all, fastest, least]))
+        chosen, reason = least, "fewest-bytes"
+        if self.peak_of and len(graph.program.nodes) < SMALL:  # a plan takes a fuse
+            for c in looked:
+                able = c.seconds <= limit and c.choice.bytes < chosen.peak
+                if able and (c.peak, c.seconds) < (chosen.peak, chosen.seconds):
+                    chosen, reason = c, "least-peak"
+        return Found(chosen, looked, reason)
 
     def within(self, budget: int | float) -> Found:
         """The fastest rung whose planned peak keeps the budget, or a choice between that and the
