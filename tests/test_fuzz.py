@@ -288,3 +288,17 @@ def test_what_the_fuzzer_found(name):
         options={"backend": "numpy", "keep_grads": True},
     )
     assert compare(program) is None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_narrowed_backward_of_nothing(backend):
+    """It takes what the whole does not: of a result without elements nothing is computed."""
+    program = Program(
+        ("x0 = ta.tensor(1.5, requires_grad=True)", "a0 = x0 * 1", "c0 = ta.zeros(0, 3)"),
+        ("p0", "q"),
+        ("q.clamp_(-1, 1)", "v = c0 @ c0.T / (p0 * 2 + 2.5)"),
+        ("v",),
+        caller=("r0 = f(x0, a0)", "pull(r0)"),
+        options={"backend": backend},
+    )
+    assert compare(program) is None

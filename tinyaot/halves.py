@@ -141,8 +141,9 @@ class Backward:
         arrays.update({seeds[k].id: a for k, a in cotangents.items()})
         inputs = narrowed.inputs("step")
         for v in inputs:
-            if not v.type.size:  # the whole may not take what has no elements
-                arrays.setdefault(v.id, np.zeros(v.type.shape, v.type.dtype.numpy))
+            # What the whole does not take is read for results without elements only.
+            if v.id not in arrays:
+                arrays[v.id] = np.zeros(v.type.shape, v.type.dtype.numpy)
         found = narrowed.run("step", [arrays[v.id] for v in inputs])
         of = [o.of for o in self._executable.outputs("backward")]
         position = dict(zip(of, self.gradients, strict=True))
