@@ -86,7 +86,7 @@ def test_products(
 
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_smaller_products_pack_no_more(itemsize: int) -> None:
-    """The end of a ragged tile, or of a loop that a mask cuts short, has the room of a whole one."""
+    """The end of a ragged tile, or of a loop that a mask cuts short, has the room of a whole."""
 
     def room(m: int, k: int, exact: bool) -> int:
         return pack_bytes([(m, 500, k, 0, exact, itemsize)])
