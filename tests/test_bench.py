@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tinyaot as ta
-from tests.bench import ablate, page, run
+from tests.bench import ablate, context, page, run
 from tests.bench.field import PROGRAMS
 from tests.bench.switches import RULE_NAMES, RULE_SWITCHES, SWITCHES
 from tests.bench.workloads import WORKLOADS, workload
@@ -194,3 +194,11 @@ def test_a_section_without_figures_says_how_to_make_them(
 ) -> None:
     page.ablation([])
     assert "python -m tests.bench.ablate" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
+def test_memory_grows_as_the_context_does() -> None:
+    """Causal attention has no value of all pairs of tokens in memory, forward or backward."""
+    half, whole = context.planned(256), context.planned(512)
+    assert whole.largest == 2 * half.largest < 4 * context.HEADS * 512**2
+    assert whole.peak < 2 * half.peak

@@ -22,11 +22,12 @@ from tinyaot.passes import fuse
 from tinyaot.passes.fusion.figures import ALONE, SHARED
 from tinyaot.passes.fusion.forms import to_forms
 from tinyaot.passes.fusion.graph import Graph, build
+from tinyaot.passes.fusion.levels import delay
 from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.order import topological, wait_for_gradients
 from tinyaot.passes.fusion.plan import plan_among
-from tinyaot.passes.fusion.regions import REASONS
+from tinyaot.passes.fusion.regions import REASONS, Region
 from tinyaot.record import Decision
 from tinyaot.shapes import DType, TensorType, float16, float32, int64
 
@@ -385,3 +386,33 @@ def test_what_is_written_whole_is_not_a_slot_of_a_concatenation():
         g(x * 1).sum().backward()
         gradients.append(x.grad.numpy())
     np.testing.assert_array_equal(*gradients)
+
+
+@needs_compiler
+@pytest.mark.parametrize("value", [0.0, -1.5])
+def test_what_is_written_into_a_constant_needs_no_memory_for_it(value: float) -> None:
+    """The slices of windows that leave gaps, in a pooling's backward."""
+
+    def spread(x: Sym) -> dict[str, Sym]:
+        base = ops.full(value=value, shape=(8, 9), dtype=float32)
+        slot = {"starts": (1, 0), "stops": (8, 9), "steps": (2, 3)}
+        return {"out": ops.slice_scatter(base, ops.mul(x, x), **slot)}
+
+    made = check(program({"x": (float32, (4, 3))}, spread))
+    sizes = made.entries["step"].plan.storage.sizes
+    assert [op.name for op in sizes] == ["mul"]
+
+
+def test_what_waits_for_nothing_runs_when_it_is_needed() -> None:
+    """A constant takes no memory while what it is used with is computed."""
+    constant, first, second, last, unread = (Region((), [], {}, {}, 0.0, {}) for _ in range(5))
+    before = {
+        constant: set(),
+        first: set(),
+        second: {first},
+        last: {second, constant},
+        unread: set(),
+    }
+    level = {constant: 1, first: 1, second: 2, last: 3, unread: 1}
+    delay(before, level)
+    assert level == {constant: 2, first: 1, second: 2, last: 3, unread: 1}

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C comp
 SIZES = [  # rows, columns, contracted
     *((1, 1, 1), (6, 16, 8), (7, 17, 9), (5, 8, 3), (13, 31, 33), (12, 10, 70), (97, 65, 40)),
     *((2, 400, 21), (25, 385, 323), (100, 9, 641), (11, 1030, 5), (1, 70, 30), (70, 1, 30)),
+    *((391, 49, 330), (193, 410, 25)),  # several blocks of rows, panels that are fetched ahead
 ]
 
 
@@ -48,7 +49,7 @@ def run(
     (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
     turned = c.strides[1] != itemsize and (c.strides[0] == itemsize or n == 1) and m > 1
     rows, columns, step = (n, m, b.strides[0]) if turned else (m, n, a.strides[1])
-    nbytes = pack_bytes([(rows, columns, k, step // itemsize, itemsize)])
+    nbytes = pack_bytes([(rows, columns, k, step // itemsize, True, itemsize)])
     pack = aligned_empty(nbytes + 64)
     pack[nbytes:] = 77
     tensors = []
@@ -81,3 +82,18 @@ def test_products(
                         out, right + c * add, rtol=1e-4 if kind == "f32" else 1e-9, atol=1e-3
                     )
                     assert around is None or np.array_equal(np.isnan(around), holes)
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_smaller_products_pack_no_more(itemsize: int) -> None:
+    """The end of a ragged tile, or of a loop that a mask cuts short, has the room of a whole."""
+
+    def room(m: int, k: int, exact: bool) -> int:
+        return pack_bytes([(m, 500, k, 0, exact, itemsize)])
+
+    for edge in (6, 96, 97, 192, 193, 320, 321, 1000):
+        most = room(edge, edge, exact=False)
+        needed = [room(m, edge, exact=True) for m in range(1, edge + 1)]
+        needed += [room(edge, k, exact=True) for k in range(1, edge + 1)]
+        assert max(needed) <= most
+    assert room(193, 30, exact=True) < room(192, 30, exact=True)  # two blocks, of half the rows

@@ -64,13 +64,14 @@ def load_product(itemsize: int) -> ctypes.CDLL:
     library = _load(itemsize)
     load_pool()[0].tinyaot_provide(itemsize, library.tinyaot_product)
     measure = library.tinyaot_product_pack_bytes
-    measure.restype, measure.argtypes = ctypes.c_int64, [ctypes.c_int64] * 4
+    measure.restype, measure.argtypes = ctypes.c_int64, [*[ctypes.c_int64] * 4, ctypes.c_int]
     return library
 
 
-def pack_bytes(products: Iterable[tuple[int, int, int, int, int]]) -> int:
+def pack_bytes(products: Iterable[tuple[int, int, int, int, bool, int]]) -> int:
     """Bytes that the largest of these products packs into, now in the table: rows, columns and
-    terms at most, elements between two of a row's terms (0: not known), and bytes of an element."""
+    terms, elements between two of a row's terms (0: not known), whether the sizes are exact or at
+    most those, and bytes of an element."""
     most = 0
     for *size, itemsize in products:
         most = max(most, load_product(itemsize).tinyaot_product_pack_bytes(*size))

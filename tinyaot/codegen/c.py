@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from tinyaot.codegen.addresses import Addresses, extent_text
-from tinyaot.codegen.fallback import checks_of, fallback_lines
+from tinyaot.codegen.fallback import arguments, checks_of, fallback_lines
 from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.nests import Check
@@ -268,7 +268,7 @@ class _Entry:
                 self.emitter.products.add(op.dtype.short)
             return product_lines(self.g, self.where, region, op, pad, self.emitter.sizes)
         if op.form == "fallback":
-            args = [self.where.of(a, region).text for a in self.g.reads[op]]
+            args = arguments(self.g, op, self.where, region)
             out = self.where.own(op, region).text
             lines = fallback_lines(op, args, out, C, len(self.checks))
             self.checks += checks_of(op)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.c import comment, header
-from tinyaot.codegen.fallback import checks_of, fallback_lines
+from tinyaot.codegen.fallback import arguments, checks_of, fallback_lines
 from tinyaot.codegen.loops import Buffer, Combine, Index, Literal_, Loop, Stmt, Store
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.nests import Check
@@ -252,7 +252,7 @@ class _Emitter:
                 kept += more
                 checks += own
             elif s.op.form == "fallback":
-                args = [self.where.of(a, region).text for a in self.g.reads[s.op]]
+                args = arguments(self.g, s.op, self.where, region)
                 out = self.where.own(s.op, region).text
                 text = fallback_lines(s.op, args, out, CUDA, len(checks))
                 found = ["    " + line for line in text]

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.nests import Check
-from tinyaot.codegen.printer import Dialect
+from tinyaot.codegen.printer import Dialect, literal
+from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.op import Op
+from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.storage import dense_strides
 
 Lines = list[str]
@@ -28,9 +31,12 @@ def checks_of(op: Op) -> list[Check]:
 
 
 def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect, slot: int) -> Lines:
-    """C text of the op. `args`, `out`: pointer expressions; `slot`: its first error slot."""
+    """C text of the op. `args`, `out`: pointer expressions (none for a constant that the op is
+    spread over); `slot`: its first error slot."""
     types = [dialect.memory[x.dtype.short] for x in op.ins]
-    lines = [f"const {t} *__restrict__ x{j} = {a};" for j, (t, a) in enumerate(zip(types, args))]
+    lines = [
+        f"const {t} *__restrict__ x{j} = {a};" for j, (t, a) in enumerate(zip(types, args)) if a
+    ]
     lines.append(f"{dialect.memory[op.dtype.short]} *__restrict__ y = {out};")
     if checks_of(op):
         lines.append(f"int64_t *const report = error + {slot};")
@@ -122,7 +128,18 @@ def argsort(op: Op, dialect: Dialect) -> Lines:
     ]
 
 
+def arguments(g: Graph, op: Op, where: Addresses, region: Region) -> list[str]:
+    """Pointers to the operands, for `fallback_lines`."""
+    reads = g.reads[op]
+    return ["" if a.root.form == "const" else where.of(a, region).text for a in reads]
+
+
 def copy_all(op: Op, dialect: Dialect) -> Lines:
+    """Begin with operand 0, or with a constant everywhere."""
+    base = op.ins[0]
+    if base.form == "const":
+        value = literal(base.attrs["value"], op.dtype)
+        return [f"for (int64_t j = 0; j < {op.type.size}; j++) y[j] = {value};"]
     return [f"memcpy(y, x0, {op.type.nbytes}L);"]
 
 

@@ -19,8 +19,9 @@ from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Single
 
-# What packing takes: m, n, k at most, the step along a row of A (0: unknown), bytes of an element.
-Size = tuple[int, int, int, int, int]
+# What packing takes: m, n, k, the step along a row of A (0: unknown), whether m, n, k are exact (or
+# at most those), bytes of an element.
+Size = tuple[int, int, int, int, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Product:
         rows, columns = (n.bound, m.bound) if turned else (m.bound, n.bound)
         known = m.extent.isdigit() and n.extent.isdigit()  # else it may turn where a tile ends
         step = k.strides[1 if turned else 0] if known else 0
-        return rows, columns, k.bound, step, op.dtype.itemsize
+        exact = known and k.extent.isdigit()
+        return rows, columns, k.bound, step, exact, op.dtype.itemsize
 
 
 def product_of(g: Graph, where: Addresses, region: Region, op: Op) -> Product:

@@ -1,8 +1,9 @@
-/* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): panels of A and B packed
-   so that they stream from cache, and a micro-kernel that keeps an MR x NR block of C in vector
-   registers. A is read in place where few panels of B use it. Written in vector extensions; an object
-   for each element type, with T, LANE (an integer as wide) and NAME defined. One thread a call:
-   callers share out rows or columns. */
+/* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): blocks of A packed for L2
+   and panels of B for L1, and a micro-kernel that keeps an MR x NR block of C in vector registers.
+   A is read in place where few panels of B use it. A panel of B is packed when it is needed; its successor is on its way from memory while it is used, since what
+   packing costs is mostly waiting. Written in vector extensions; an object for each element type,
+   with T, LANE (an integer as wide) and NAME defined. One thread a call: callers share out rows or
+   columns. */
 #include "runtime.h"
 #include <string.h>
 
@@ -20,9 +21,9 @@
 #define VL ((int)(VECTOR_BYTES / sizeof(T)))
 #define NR (2 * VL)
 #define SHORT ((int)(16 / sizeof(T))) /* elements of the shortest vector */
-#define KC 320
-#define MC (96 / MR * MR)
-#define NC 1024
+#define LINE ((int)(64 / sizeof(T))) /* elements of a cache line */
+#define KC 320 /* terms of a panel */
+#define MC ((int)(768 / sizeof(T) / MR * MR)) /* rows of a block of A: with KC, half of a small L2 */
 #define FEW 384 /* columns for which packing A costs more than it saves */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
@@ -47,7 +48,8 @@ LOCAL(few)(int count, const T *restrict from, T *restrict to, int add) {
 }
 
 /* c (+)= a b for one block of `rows` rows, MR at most, and `wide` vectors; b is packed, and row i of
-   a begins at a + row[i], its elements a `step` apart. */
+   a begins at a + row[i], its elements a `step` apart. It needs all registers, so its
+   callers are functions. */
 static inline __attribute__((always_inline)) void
 LOCAL(micro)(int rows, int wide, int64_t kc, const T *a, const int64_t *row, int64_t step,
              const T *restrict b, T *restrict c, int64_t c_row, int add) {
@@ -77,8 +79,24 @@ LOCAL(micro)(int rows, int wide, int64_t kc, const T *a, const int64_t *row, int
     }
 }
 
+/* A whole block, with rows of a where they lie, or packed. */
+static __attribute__((noinline)) void
+LOCAL(placed)(int64_t kc, const T *a, int64_t a_row, const T *restrict b, T *restrict c,
+              int64_t c_row, int add) {
+  int64_t row[MR];
+  for (int i = 0; i < MR; i++) row[i] = i * a_row;
+  LOCAL(micro)(MR, 2, kc, a, row, 1, b, c, c_row, add);
+}
+
+static __attribute__((noinline)) void
+LOCAL(packed)(int64_t kc, const T *a, const T *restrict b, T *restrict c, int64_t c_row, int add) {
+  int64_t row[MR];
+  for (int i = 0; i < MR; i++) row[i] = i;
+  LOCAL(micro)(MR, 2, kc, a, row, MR, b, c, c_row, add);
+}
+
 /* The same for h <= MR rows and w <= NR columns of c, with steps of its own. Rows of a beyond h are
-   read as its last. (Not inlined: compiling takes a third less.) */
+   read as its last. */
 static __attribute__((noinline)) void
 LOCAL(edge)(int h, int w, int64_t kc, const T *a, int64_t a_row, int64_t step, const T *restrict b,
             T *c, int64_t c_row, int64_t c_col, int add) {
@@ -105,6 +123,20 @@ LOCAL(edge)(int h, int w, int64_t kc, const T *a, int64_t a_row, int64_t step, c
 
 /* Turn VL lines of VL elements into VL columns: lanes change places with vectors 1, 2, 4 ... apart.
    (clang has no shuffle by a computed mask.) */
+#ifndef __clang__
+static inline __attribute__((always_inline)) void LOCAL(exchange)(LOCAL(avec) *v, int s) {
+  LOCAL(lanes) low, high;
+#pragma GCC unroll 16
+  for (int l = 0; l < VL; l++) low[l] = l & s ? VL + l - s : l, high[l] = l & s ? VL + l : l + s;
+#pragma GCC unroll 16
+  for (int i = 0; i < VL; i++)
+    if (!(i & s)) {
+      LOCAL(avec) a = v[i], b = v[i + s];
+      v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
+    }
+}
+#endif
+
 static inline __attribute__((always_inline)) void
 LOCAL(turn)(const T *from, int64_t line, T *restrict out, int64_t width) {
 #ifdef __clang__
@@ -114,18 +146,10 @@ LOCAL(turn)(const T *from, int64_t line, T *restrict out, int64_t width) {
   LOCAL(avec) v[VL];
 #pragma GCC unroll 16
   for (int l = 0; l < VL; l++) v[l] = *(const LOCAL(vec) *)(from + l * line);
-#pragma GCC unroll 4
-  for (int s = 1; s < VL; s *= 2) {
-    LOCAL(lanes) low, high;
-#pragma GCC unroll 16
-    for (int l = 0; l < VL; l++) low[l] = l & s ? VL + l - s : l, high[l] = l & s ? VL + l : l + s;
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++)
-      if (!(i & s)) {
-        LOCAL(avec) a = v[i], b = v[i + s];
-        v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
-      }
-  }
+  if (VL > 1) LOCAL(exchange)(v, 1);
+  if (VL > 2) LOCAL(exchange)(v, 2);
+  if (VL > 4) LOCAL(exchange)(v, 4);
+  if (VL > 8) LOCAL(exchange)(v, 8);
 #pragma GCC unroll 16
   for (int l = 0; l < VL; l++) *(LOCAL(vec) *)(out + l * width) = v[l];
 #endif
@@ -144,10 +168,11 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
     else if (line == 1)
       for (; p < kc; p++) LOCAL(few)(h, from + p * step, out + p * width, 0);
     if (h == width && step == 1 && width % VL == 0)
-      for (; p + VL <= kc; p += VL)
-#pragma GCC unroll 4
+      for (; p + LINE <= kc; p += LINE)
         for (int q = 0; q < width; q += VL)
-          LOCAL(turn)(from + q * line + p, line, out + p * width + q, width);
+#pragma GCC unroll 4
+          for (int e = 0; e < LINE; e += VL)
+            LOCAL(turn)(from + q * line + p + e, line, out + (p + e) * width + q, width);
     for (int64_t p0 = p; p0 < kc; p0 += 16) {
       int64_t end = kc - p0 < 16 ? kc : p0 + 16;
       for (int q = 0; q < h; q++)
@@ -156,9 +181,16 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
   }
 }
 
-/* Columns of B that are packed together. Where all rows of A fit, each panel is used up at once. */
-static inline int64_t LOCAL(columns)(int64_t m, int64_t n) {
-  return m <= MC ? NR : n < NC ? UP(n, NR) : NC;
+/* Bring a share of a panel of B nearer, part `at` of `parts`: cache lines along its rows, or along
+   its columns where those are contiguous. */
+static inline __attribute__((always_inline)) void
+LOCAL(fetch)(const T *b, int64_t b_row, int64_t b_col, int64_t kc, int64_t at, int64_t parts) {
+  int64_t end = kc * (at + 1) / parts;
+  for (int64_t p = kc * at / parts; p < end; p++)
+#pragma GCC unroll 2
+    for (int q = 0; q < NR; q += LINE)
+      __builtin_prefetch(b_row == 1 ? b + p / LINE * LINE + (p % LINE + q) * b_col
+                                    : b + p * b_row + q);
 }
 
 /* Whether A is read where it lies: by one panel of B, or by a few along its rows. */
@@ -166,28 +198,18 @@ static inline int LOCAL(in_place)(int64_t n, int64_t a_col) {
   return n <= NR || (a_col == 1 && n <= FEW);
 }
 
-/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition). */
-int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col) {
-  int64_t rows = LOCAL(in_place)(n, a_col) ? 0 : UP(m < MC ? m : MC, MR);
-  return (int64_t)sizeof(T) * (k < KC ? k : KC) * (LOCAL(columns)(m, n) + rows);
+/* `all` in equal parts of at most `most`, a multiple of `unit`. */
+static inline int64_t LOCAL(part)(int64_t all, int64_t most, int64_t unit) {
+  int64_t parts = (all + most - 1) / most;
+  return UP((all + parts - 1) / parts, unit);
 }
 
-/* c (+)= a b, with b packed: from panel to panel of b, down the rows of a. */
-static inline __attribute__((always_inline)) void
-LOCAL(block)(int64_t m, int64_t n, int64_t kc, const T *a, int64_t a_row, int64_t a_panel,
-             int64_t step, const T *restrict b, T *c, int64_t c_row, int64_t c_col, int add) {
-  int64_t row[MR];
-  for (int i = 0; i < MR; i++) row[i] = i * a_row;
-  for (int64_t j = 0; j < n; j += NR)
-    for (int64_t i = 0; i < m; i += MR) {
-      T *to = c + i * c_row + j * c_col;
-      const T *left = a + i / MR * a_panel, *right = b + j * kc;
-      if (m - i >= MR && n - j >= NR && c_col == 1)
-        LOCAL(micro)(MR, 2, kc, left, row, step, right, to, c_row, add);
-      else
-        LOCAL(edge)(m - i < MR ? (int)(m - i) : MR, n - j < NR ? (int)(n - j) : NR, kc, left, a_row,
-                    step, right, to, c_row, c_col, add);
-    }
+/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition), or
+   of at most this size, if it is not `exact`: a smaller one may have larger parts. */
+int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
+  int64_t depth = exact ? LOCAL(part)(k, KC, LINE) : UP(k < KC ? k : KC, LINE);
+  int64_t rows = exact ? LOCAL(part)(m, MC, MR) : UP(m < MC ? m : MC, MR);
+  return (int64_t)sizeof(T) * depth * (NR + (LOCAL(in_place)(n, a_col) ? 0 : rows));
 }
 
 void NAME TINYAOT_GEMM(T) {
@@ -195,23 +217,35 @@ void NAME TINYAOT_GEMM(T) {
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
   }
-  int64_t columns = LOCAL(columns)(m, n);
-  T *pb = (T *)pack, *pa = pb + (k < KC ? k : KC) * columns;
-  for (int64_t k0 = 0; k0 < k; k0 += KC) {
-    int64_t kc = k - k0 < KC ? k - k0 : KC;
+  int here = LOCAL(in_place)(n, a_col);
+  int64_t depth = LOCAL(part)(k, KC, LINE), height = LOCAL(part)(m, MC, MR);
+  T *right = (T *)pack, *pa = right + depth * NR;
+  for (int64_t k0 = 0; k0 < k; k0 += depth) {
+    int64_t kc = k - k0 < depth ? k - k0 : depth;
     int add = accumulate || k0;
-    for (int64_t j0 = 0; j0 < n; j0 += columns) {
-      int64_t nc = n - j0 < columns ? n - j0 : columns;
-      LOCAL(pack)(NR, b + k0 * b_row + j0 * b_col, b_col, b_row, nc, kc, pb);
-      for (int64_t i0 = 0; i0 < m; i0 += MC) {
-        int64_t mc = m - i0 < MC ? m - i0 : MC;
-        const T *left = a + i0 * a_row + k0 * a_col;
-        T *to = c + i0 * c_row + j0 * c_col;
-        if (LOCAL(in_place)(n, a_col))
-          LOCAL(block)(mc, nc, kc, left, a_row, MR * a_row, a_col, pb, to, c_row, c_col, add);
-        else {
-          if (m > MC || !j0) LOCAL(pack)(MR, left, a_row, a_col, mc, kc, pa);
-          LOCAL(block)(mc, nc, kc, pa, 1, MR * kc, MR, pb, to, c_row, c_col, add);
+    for (int64_t i0 = 0; i0 < m; i0 += height) {
+      int64_t mc = m - i0 < height ? m - i0 : height, panel = here ? MR * a_row : MR * kc;
+      const T *left = a + i0 * a_row + k0 * a_col;
+      if (!here) {
+        LOCAL(pack)(MR, left, a_row, a_col, mc, kc, pa);
+        left = pa;
+      }
+      for (int64_t j = 0; j < n; j += NR) {
+        const T *from = b + k0 * b_row + j * b_col, *next = from + NR * b_col;
+        int w = n - j < NR ? (int)(n - j) : NR;
+        LOCAL(pack)(NR, from, b_col, b_row, w, kc, right);
+        for (int64_t i = 0; i < mc; i += MR) {
+          int h = mc - i < MR ? (int)(mc - i) : MR;
+          const T *top = left + i / MR * panel;
+          T *to = c + (i0 + i) * c_row + j * c_col;
+          if (n - j >= 2 * NR) LOCAL(fetch)(next, b_row, b_col, kc, i / MR, (mc + MR - 1) / MR);
+          if (h < MR || w < NR || c_col != 1 || (here && a_col != 1))
+            LOCAL(edge)(h, w, kc, top, here ? a_row : 1, here ? a_col : MR, right, to, c_row, c_col,
+                        add);
+          else if (here)
+            LOCAL(placed)(kc, top, a_row, right, to, c_row, add);
+          else
+            LOCAL(packed)(kc, top, right, to, c_row, add);
         }
       }
     }

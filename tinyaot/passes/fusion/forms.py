@@ -164,8 +164,12 @@ class _Converter:
             return self.make(kind, node.op, ins, type_, node.attrs, node, value)
         raise BackendError(f"{node.op}: the C backend has no form for ops of kind {kind!r}")
 
-    def fallback(self, node: Node, ins: Sequence[Op]) -> Op:
-        dense = [self.dense(x) for x in ins]
+    def fallback(self, node: Node, ins: Sequence[Op], spread: bool = False) -> Op:
+        """`spread`: operand 0 may be a constant that has no memory."""
+        dense = [
+            x if spread and j == 0 and x.form == "const" else self.dense(x)
+            for j, x in enumerate(ins)
+        ]
         type_, value = node.result.type, node.result.id
         return self.make("fallback", node.op, dense, type_, node.attrs, node, value)
 
@@ -209,7 +213,7 @@ class _Converter:
                 return out
             out.value = -1
             return self.make("map", "add", (base, out), type_, {}, node, value)
-        return self.fallback(node, ins)
+        return self.fallback(node, ins, spread=True)
 
     def has_scatter_form(self, node: Node, ins: Sequence[Op]) -> bool:
         if node.result.type.dtype.kind == "bool":

@@ -2,11 +2,12 @@
 
 A region runs after what it reads, and after the readers of what it overwrites (a write after read
 is a dependence like any other), and what may raise before. Regions of one level run side by side.
+What waits for nothing waits until it is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.op import Op
@@ -61,7 +62,20 @@ def levels(g: Graph, plan: Schedule) -> dict[Region, int]:
     level: dict[Region, int] = {}
     for region in plan.regions:  # in an order where reads come first; overwrites may not
         visit(region, before, level)
+    delay(before, level)
     return level
+
+
+def delay(before: Mapping[Region, set[Region]], level: dict[Region, int]) -> None:
+    """Run what waits for nothing (constants, sums of inputs) only when it is needed: what it makes
+    takes memory from then on, and what it reads is there all the time."""
+    needed: dict[Region, int] = {}
+    for region, waits in before.items():
+        for b in waits:
+            needed[b] = min(needed.get(b, level[region]), level[region])
+    for region, waits in before.items():
+        if not waits and region in needed:
+            level[region] = needed[region] - 1
 
 
 def visit(region: Region, before: dict[Region, set[Region]], level: dict[Region, int]) -> None:

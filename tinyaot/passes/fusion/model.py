@@ -23,12 +23,14 @@ from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.machine import RANDOM
 from tinyaot.passes.fusion.op import Op
 
-PACK_A, PACK_B, PACK_B_TRANSPOSED, WRITE_C = 0.1, 0.08, 0.25, 0.05  # ns an element of a product
+PACK_A, PACK_B, WRITE_C = 0.2, 0.25, 0.05  # ns an element of a product (measured by single calls)
+IN_PLACE, ROWS = 384, 192  # columns up to which A is not packed, rows that share a packed B
 CALL, MEMBER = 200.0, 30.0  # ns a product, and a member of a region, each tile
 REDUCE = 0.04  # ns an element
 FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2, "fallback": 2.0}
 BARRIER, FORK = 1000.0, 5000.0  # ns a region, and waking the threads
 MAX_ROWS, MAX_ELEMENTS = 1024, 1 << 16  # of a tile
+AS_CHEAP = 1.02  # a tile's price that is as good as the least
 
 
 # Extents of a tile's labels are numbers, or arrays: one entry for each candidate tile.
@@ -80,14 +82,7 @@ def op_ns(g: Graph, op: Op, extent: Extent) -> Number:
     """One op on one tile, its operands in cache."""
     machine = g.machine
     if op.form == "dot":
-        d = gemm_dims(g, op)
-        m, n, k = (volume(x, extent) for x in (d.m, d.n, d.k))
-        b = g.reads[op][1].pairs
-        transposed = bool(b) and not isinstance(b[-1][1], Const) and b[-1][1] in d.k
-        pack_b = PACK_B_TRANSPOSED if transposed else PACK_B
-        wide = op.dtype.itemsize / 4
-        each = 2 * m * n * k / machine.flops + k * n * pack_b + m * k * PACK_A + m * n * WRITE_C
-        return volume(d.batch, extent) * (each * wide + CALL)
+        return product_ns(g, op, extent)
     size = volume(g.space(op), extent)
     if op.form in ("map", "random"):
         flat = g.flat[op]
@@ -101,6 +96,21 @@ def op_ns(g: Graph, op: Op, extent: Extent) -> Number:
     if op.form == "reduce":
         return REDUCE * machine.map_scale * size
     return FORM_NS[op.form] * size
+
+
+def product_ns(g: Graph, op: Op, extent: Extent) -> Number:
+    """A product on one tile, as gemm.h computes it: panels of B are packed for every block of rows,
+    rows of A once, unless they are contiguous and few columns use them."""
+    d = gemm_dims(g, op)
+    rows, columns, k = (volume(x, extent) for x in (d.m, d.n, d.k))
+    left = g.reads[op][0].pairs
+    if g.flat[op] and g.flat[op][-1] in d.m:  # the result's rows are contiguous as its columns are
+        rows, columns, left = columns, rows, g.reads[op][1].pairs
+    contiguous = bool(left) and not isinstance(left[-1][1], Const) and left[-1][1] in d.k
+    pack_a = np.where(contiguous & (np.asarray(columns) <= IN_PLACE), 0.0, PACK_A)
+    packed = k * columns * PACK_B * -(-rows // ROWS) + rows * k * pack_a
+    each = 2 * rows * columns * k / g.machine.flops + packed + rows * columns * WRITE_C
+    return volume(d.batch, extent) * (each * op.dtype.itemsize / 4 + CALL)
 
 
 def region_ns(
@@ -192,7 +202,8 @@ def best_block(
     threads: int,
     limits: Mapping[Atom, Atom] | None = None,
 ) -> tuple[float, dict[Atom, int]]:
-    """The cheapest tile: labels before some label one at a time, those after it whole."""
+    """The cheapest tile: labels before some label one at a time, those after it whole. Where rows
+    are longer than a tile, which may have scratch, the smallest of nearly that price."""
     if not tile:
         return float(region_ns(g, members, kind, tile, {}, threads)), {}
     tiled = set(tile)
@@ -210,5 +221,7 @@ def best_block(
         rows = [[1] * (len(tile) - 1) + [min(tile[-1].size, limit)]]
     columns = dict(zip(tile, np.array(rows).T))
     ns = np.broadcast_to(region_ns(g, members, kind, tile, columns, threads, limits), len(rows))
-    best = int(np.argmin(ns))
-    return float(ns[best]), dict(zip(tile, rows[best]))
+    least = float(ns.min())
+    near = [i for i, x in enumerate(ns) if x <= (1 if elements else AS_CHEAP) * least]
+    best = min(near, key=lambda i: math.prod(rows[i]))
+    return least, dict(zip(tile, rows[best]))

@@ -1,0 +1,90 @@
+"""The cost model: what a product pays for packing, and which of nearly equal tiles is taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tinyaot.codegen.c import header
+from tinyaot.passes.fusion import model
+from tinyaot.passes.fusion.forms import to_forms
+from tinyaot.passes.fusion.graph import Graph, build
+from tinyaot.passes.fusion.machine import Machine
+from tinyaot.passes.fusion.op import Op
+from tinyaot.text import parse
+
+
+def product(spec: str, a: str, b: str, c: str) -> tuple[Graph, Op]:
+    """The graph of one product, and the op."""
+    text = f"""program f @ layout
+  input %0: f32[{a}] argument "a"
+  input %1: f32[{b}] argument "b"
+  %2: f32[{c}] = dot(%0, %1) {{spec="{spec}"}} forward
+  output user %2
+"""
+    g = build(to_forms(parse(text)), Machine())
+    return g, next(op for op in g.ops if op.form == "dot")
+
+
+def packing(g: Graph, op: Op, m: int, n: int, k: int) -> float:
+    """What a product costs beside its arithmetic, its result and the call."""
+    whole = float(model.product_ns(g, op, model.whole))
+    return whole - 2 * m * n * k / g.machine.flops - m * n * model.WRITE_C - model.CALL
+
+
+def test_the_model_knows_when_the_kernel_packs() -> None:
+    """Its numbers are those of gemm.h for float32."""
+    text = header("gemm.h")
+    few = re.search(r"#define FEW (\d+)", text)
+    block = re.search(r"#define MC \(\(int\)\((\d+) / sizeof\(T\)", text)
+    assert few and int(few[1]) == model.IN_PLACE
+    assert block and int(block[1]) // 4 == model.ROWS
+
+
+@pytest.mark.parametrize(
+    ("spec", "a", "b", "n", "packs_a"),
+    [
+        ("ik,kj->ij", "96,64", "64,128", 128, False),  # contiguous rows, few columns: in place
+        ("ki,kj->ij", "64,96", "64,128", 128, True),  # rows are columns in memory
+        ("ik,kj->ij", "96,64", "64,512", 512, True),  # many columns use them
+    ],
+)
+def test_rows_are_packed_unless_they_are_read_in_place(
+    spec: str, a: str, b: str, n: int, packs_a: bool
+) -> None:
+    g, op = product(spec, a, b, f"96,{n}")
+    expected = 64 * n * model.PACK_B + packs_a * 96 * 64 * model.PACK_A
+    assert packing(g, op, 96, n, 64) == pytest.approx(expected)
+
+
+def test_a_transposed_result_swaps_the_operands() -> None:
+    g, op = product("ik,jk->ji", "512,64", "96,64", "96,512")
+    assert packing(g, op, 96, 512, 64) == pytest.approx(
+        64 * 512 * model.PACK_B + 96 * 64 * model.PACK_A
+    )
+
+
+def test_columns_are_packed_for_every_block_of_rows() -> None:
+    one = product("ik,kj->ij", "192,64", "64,128", "192,128")
+    three = product("ik,kj->ij", "400,64", "64,128", "400,128")
+    assert packing(*three, 400, 128, 64) == pytest.approx(3 * packing(*one, 192, 128, 64))
+
+
+def test_of_nearly_equal_tiles_the_smallest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the least price."""
+    g, op = product("ik,kj->ij", "1024,64", "64,128", "1024,128")
+    tile = g.flat[op][:1]
+
+    def best(price: Callable[[int], float]) -> tuple[float, int]:
+        def region_ns(*args: object) -> object:
+            (rows,) = args[4].values()  # type: ignore[attr-defined]
+            return [price(int(n)) for n in rows]
+
+        monkeypatch.setattr(model, "region_ns", region_ns)
+        ns, block = model.best_block(g, [op], {op: "row"}, tile, 1)
+        return ns, block[tile[0]]
+
+    assert best(lambda n: 100.0 if n == 512 else 101.0 if n == 64 else 200.0) == (100.0, 64)
+    assert best(lambda n: 100.0 if n == 512 else 110.0) == (100.0, 512)
