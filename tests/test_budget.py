@@ -67,12 +67,13 @@ class Block(nn.Module):
         return x + self.drop(self.down(F.gelu(self.up(self.norms[1](x)))))
 
 
-def transformer() -> Step:
-    net = nn.Sequential(nn.Embedding(11, 16), Block(16), Block(16), nn.Linear(16, 11))
+def transformer(blocks: int = 2) -> Step:
+    layers = [Block(16) for _ in range(blocks)]
+    net = nn.Sequential(nn.Embedding(11, 16), *layers, nn.Linear(16, 11))
     return training(net, (ta.randint(0, 11, (4, 24)), ta.randint(0, 11, (4, 24))), 11)
 
 
-MODELS = {"perceptron": perceptron, "transformer": transformer}
+MODELS: dict[str, Callable[[], Step]] = {"perceptron": perceptron, "transformer": transformer}
 
 
 @cache
@@ -98,12 +99,17 @@ def search_of(name: str) -> Search:
 
 
 @cache
+def chosen_for(name: str, budget: int | float) -> Candidate:
+    return search_of(name).within(budget).chosen
+
+
+@cache
 def planned_of(chosen: Candidate) -> Program:
     return passes.plan(passes.schedule(chosen.program))
 
 
 def planned(name: str, budget: int | float) -> tuple[Program, Candidate]:
-    chosen = search_of(name).within(budget).chosen
+    chosen = chosen_for(name, budget)
     return planned_of(chosen), chosen
 
 
@@ -146,9 +152,8 @@ def test_the_order_of_asking_does_not_matter() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_between_corners_a_budget_is_used(name: str) -> None:
     """Some budgets are answered by a choice that no minimum cut gives."""
-    search = search_of(name)
-    corners = {nbytes for nbytes, _ in search.frontier.corners}
-    chosen = [search.within(i / 20).chosen for i in range(21)]
+    corners = {nbytes for nbytes, _ in search_of(name).frontier.corners}
+    chosen = [chosen_for(name, i / 20) for i in range(21)]
     assert any(c.choice.bytes not in corners for c in chosen)
     assert all(c.gap == 0 for c in chosen)
 
@@ -158,7 +163,7 @@ def test_every_budget_trains_the_same() -> None:
     losses = []
     for budget in (None, 0.0, 0.4, 1.0):
         ta.manual_seed(0)
-        step, batch = transformer()
+        step, batch = transformer(1)
         compiled = ta.compile(step, backend="numpy", memory_budget=budget)
         losses.append([float(compiled(*batch)) for _ in range(3)])
     assert losses[0] == losses[1] == losses[2] == losses[3]
