@@ -401,7 +401,7 @@ def copied() -> Iterator[Path]:
 
 def first_failure(root: Path, tests: Sequence[str]) -> str:
     """The first test that fails, or what else went wrong; empty if all pass."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-n0", "-p", "no:cacheprovider", *tests]
     # Without a C compiler the tests run on NumPy alone, in half the time.
     env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(root), "CC": "none"}
     try:

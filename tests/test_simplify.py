@@ -119,7 +119,6 @@ FIRES: list[tuple[str, Callable[[Any], Any], list[str]]] = [
     ("idempotent", lambda x: ops.relu(ops.relu(x)), ["relu"]),
     ("idempotent", lambda x: ops.floor(ops.floor(x)), ["floor"]),
     ("idempotent", lambda x: ops.sign(ops.sign(x)), ["sign"]),
-    ("extremum-of-one", lambda x: ops.exp(ops.maximum(x, x)), ["exp"]),
     ("small-powers", lambda x: ops.pow(x, 2.0), ["mul"]),
     ("choice-without-a-choice", lambda x: ops.exp(ops.where(ops.gt(x, 0.0), x, x)), ["exp"]),
     (

@@ -157,7 +157,7 @@ class _Entry:
     def region(self, region: Region, number: int) -> str:
         per_share = padded(self.plan.storage.scratch)
         lines = [
-            comment(self.g.forms.ops, region),
+            comment(region),
             f"static void {self.name}_region_{number}(void **b, int share, int64_t *error) {{",
             f"  char *const arena = b[{self.arena}];",
             f"  char *const scratch = (char *)b[{self.arena + 1}]"
@@ -276,7 +276,7 @@ class _Entry:
         return []  # a concatenation: its parts are in their slots
 
 
-def comment(ops: Sequence[Op], region: Region) -> str:
+def comment(region: Region) -> str:
     """What a region computes, and from which of the user's lines."""
     names: dict[str, int] = {}
     lines: dict[str, None] = {}

@@ -204,7 +204,7 @@ class _Emitter:
         """The kernel with this text."""
         if text not in self.names:
             self.names[text] = name = f"kernel_{len(self.names)}"
-            about = comment(self.g.forms.ops, region)
+            about = comment(region)
             self.kernels[name] = about + "\n" + text.replace("KERNEL", name, 1)
         return self.names[text]
 

@@ -277,12 +277,6 @@ def idempotent(node: Node, graph: Graph) -> Rewritten:
     return remake(node, "abs", y) if y is not None else None
 
 
-@rule("algebra", "maximum", "minimum")
-def extremum_of_one(node: Node, graph: Graph) -> Rewritten:
-    """max(x, x) = x, NaN included."""
-    return node.inputs[0] if node.inputs[0].id == node.inputs[1].id else None
-
-
 @rule("algebra", "pow")
 def small_powers(node: Node, graph: Graph) -> Rewritten:
     """x ** 2 = x * x, x ** 0.5 = sqrt(x), x ** -1 = 1 / x, correctly rounded: NumPy's power gives
