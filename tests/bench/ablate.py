@@ -78,7 +78,14 @@ def compiled(
     rates = backend.rates() if hasattr(backend, "rates") else NUMPY_RATES
     with switch.off():
         options = Options(**switch.options)
-        program, pipeline = lower(captured.program, options, False, rates, loops_of(backend))
+        program, pipeline = lower(
+            captured.program,
+            options,
+            False,
+            rates,
+            loops_of(backend),
+            getattr(backend, "planned_peak", None),
+        )
         if hasattr(backend, "compile_program"):
             made = backend.compile_program(program)
             code, kernels, peak = made.source, made.kernels, made.memory["planned_peak"]
