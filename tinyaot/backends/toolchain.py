@@ -194,6 +194,11 @@ class _Work:
             os.replace(self.made, self.path)
 
 
+def build(source: str, flags: Sequence[str] = EXACT, folder: Path | None = None) -> Path:
+    """Path of a shared object of C `source`; raises what `Build` and its `path` raise."""
+    return Build([source], flags, folder).path()
+
+
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
 
 
