@@ -74,6 +74,18 @@ def test_nothing_alike_stays_as_it_is() -> None:
     assert fold(alone) == alone
 
 
+@c
+def test_exponents_are_no_numbers_of_their_own() -> None:
+    def put(at: Any, a: Any, b: Any) -> Any:
+        x, y = ta.full((40,), 1e-5, dtype=ta.float64), ta.full((40,), 1e-6, dtype=ta.float64)
+        x[at], y[at] = a, b
+        return x, y
+
+    args = ta.tensor([1, 3, 5]), ta.ones(3, dtype=ta.float64), ta.zeros(3, dtype=ta.float64)
+    for found, wanted in zip(ta.compile(put, backend="c")(*args), put(*args), strict=True):
+        assert found.tolist() == wanted.tolist()
+
+
 class Trainer:
     def __init__(self, depth: int) -> None:
         ta.manual_seed(0)

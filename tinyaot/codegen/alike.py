@@ -18,7 +18,7 @@ _REGION = re.compile(
 )
 _CALL = r"\b({})\((f->[^;]*)\);"
 _LABEL = re.compile(r"\b([bniz])(\d+)\b")  # of a variable
-_NUMBER = re.compile(r"(?<![\w.])(\d+)L?(?![\w.])")
+_NUMBER = re.compile(r"(?<![\w.])(?<![\d.]e[-+])(\d+)L?(?![\w.])")  # but for an exponent: 1e-05
 
 
 def fold(source: str) -> str:
