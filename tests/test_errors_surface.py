@@ -390,6 +390,33 @@ def test_a_step_that_raises_moves_nothing(backend: str, make: Any, wrong: str) -
     assert [t.tolist() for t in state] == before
 
 
+def adds_rows(x: Any, table: Any, at: Any) -> None:
+    with ta.no_grad():
+        x += table[at]
+
+
+def learns(x: Any, table: Any, at: Any) -> None:
+    by_x, by_table = ta.grad(table[at].sum() + (x * x).sum(), [x, table])
+    with ta.no_grad():
+        x -= by_x
+        table -= by_table
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("step", [adds_rows, learns])
+def test_what_waits_for_its_own_check(backend: str, step: Any) -> None:
+    """`adds_rows` could check in the loop that writes; what `learns` gathers nobody reads, so that
+    only its vjp checks."""
+
+    call = ta.compile(step, backend=backend)
+    x, table = (ta.ones(n, 3).requires_grad_(step is learns) for n in (4, 5))
+    call(x, table, ta.tensor([0, 1, 2, 3]))
+    before = x.tolist(), table.tolist()
+    with pytest.raises(IndexingError, match="index: 5"):
+        call(x, table, ta.tensor([0, 1, 2, 5]))
+    assert (x.tolist(), table.tolist()) == before
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_check_that_is_computed_where_it_is_read(backend: str) -> None:
     """It has no place of its own that a write could wait for."""

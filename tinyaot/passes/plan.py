@@ -19,7 +19,7 @@ import numpy as np
 from tinyaot.ir import Node, Place, Plan, Program, Value
 from tinyaot.passes.homes import give_homes, may_write_over
 from tinyaot.passes.regions import plan_regions
-from tinyaot.passes.storage import Storages, is_constant, may_raise, storages_of
+from tinyaot.passes.storage import Storages, is_constant, raising, storages_of
 from tinyaot.record import Decision
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -92,7 +92,7 @@ class _Planner:
         self.arena = 0
         self.taken: list[tuple[int, int]] = []  # (result, root whose buffer it took)
         self.end = len(program.nodes)
-        self.checks = [at for at, node in enumerate(program.nodes) if may_raise(node)]
+        self.checks = raising(program.nodes)
         self.last = self._last_uses()
         self.home = self._homes()
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tinyaot.ir import Node, Program
 from tinyaot.passes.plan import plan_storages
 from tinyaot.passes.regions import schedule_regions
-from tinyaot.passes.storage import Storages, is_constant, may_raise, storages_of
+from tinyaot.passes.storage import Storages, is_constant, raising, storages_of
 from tinyaot.record import Decision
 
 
@@ -109,7 +109,7 @@ class _Dependences:
             if not self.storages.is_view(node) or node.results[0].id in given:
                 for v in node.inputs:
                     readers.setdefault(self.storages.root[v.id], set()).add(at)
-        checks = [at for at, n in enumerate(self.nodes) if may_raise(n)]
+        checks = raising(self.nodes)
         self.updates: set[int] = set()
         for output in self.program.outputs_of("mutated"):
             update = position.get(output.value.id)

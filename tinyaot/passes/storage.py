@@ -9,7 +9,7 @@ reshape whose strides do not exist (of a permuted value, say) is a copy with a s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -79,11 +79,19 @@ def storages_of(program: Program) -> Storages:
 _in_c_order = lru_cache(4096)(contiguous)
 
 
-def may_raise(node: Node) -> bool:
-    """Whether running a node may raise for what is in its operands: a bad index. One that is the
-    vjp of another, or computes it again, repeats what that has checked."""
-    again = any(o.relation in ("vjp-of", "recompute-of") for o in node.origin)
-    return node.op in CHECKED and not again
+def raising(nodes: Sequence[Node]) -> list[int]:
+    """Positions of the nodes that may raise for what is in their operands: a bad index. One that is
+    the vjp of another of these, or computes it again, repeats what that has checked."""
+    checks = [(at, n) for at, n in enumerate(nodes) if n.op in CHECKED]
+    again: dict[int, list[int]] = {at: [] for at, _ in checks}
+    known = {n.result.id for _, n in checks}  # also by the ids that they had before
+    for at, n in checks:
+        for o in n.origin:
+            if o.relation in ("vjp-of", "recompute-of"):
+                again[at].append(o.id)
+            else:
+                known.add(o.id)
+    return [at for at, ids in again.items() if known.isdisjoint(ids)]
 
 
 def is_constant(node: Node) -> bool:

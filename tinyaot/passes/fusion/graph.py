@@ -20,7 +20,7 @@ from tinyaot.passes.fusion.labels import Atom, Labels
 from tinyaot.passes.fusion.machine import LOAD, RANDOM, Machine
 from tinyaot.passes.fusion.op import LEAVES, Op
 from tinyaot.passes.fusion.order import topological
-from tinyaot.passes.storage import may_raise
+from tinyaot.passes.storage import raising
 
 KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored
 INLINE = 0.3  # ns an element: cheaper maps of leaves are computed wherever they are read
@@ -244,9 +244,8 @@ def connect_checks(g: Graph) -> None:
     so that after a bad index it is as it was. (A leaf of one element, such as a count of steps,
     would keep much waiting: it is put back.)"""
     g.checks = {out: set() for out in g.overwrites}
-    for check in g.ops:
-        if check.node is None or check.name != check.node.op or not may_raise(check.node):
-            continue
+    pairs = [(op, op.node) for op in g.ops if op.node and op.name == op.node.op]
+    for check in (pairs[at][0] for at in raising([node for _, node in pairs])):
         before, todo = {check}, [check]
         while todo:
             for x in todo.pop().ins:

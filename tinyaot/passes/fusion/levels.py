@@ -100,11 +100,10 @@ def visit(region: Region, before: dict[Region, set[Region]], level: dict[Region,
 def wait_for_checks(
     region: Region, checks: Sequence[Sequence[Region]], before: dict[Region, set[Region]]
 ) -> None:
-    """Let a region run after one that makes each check, where one of them need not run later."""
+    """Let a region run after another that makes each check, where one of them need not run later."""
     for makers in checks:
-        if region not in makers:
-            early = [r for r in makers if region not in upstream(r, before)]
-            before[region].update(early[:1])
+        early = [r for r in makers if region not in upstream(r, before)]
+        before[region].update(early[:1])
 
 
 def upstream(region: Region, before: dict[Region, set[Region]]) -> set[Region]:

@@ -177,9 +177,12 @@ def grow(
             and touched.isdisjoint((*shared(g, op, tile), *map(g.root, op.after)))
         ):
             continue
-        if op in g.overwrites and not all(
-            u in done or (u in members and op not in g.late) or u is op
-            for u in (*g.leaf_readers[op], *g.checks[op])
+        if op in g.overwrites and not (
+            all(c in done for c in g.checks[op])
+            and all(
+                u in done or (u in members and op not in g.late) or u is op
+                for u in g.leaf_readers[op]
+            )
         ):
             out.refused[op] = OVERWRITES
             continue
