@@ -1,9 +1,9 @@
-/* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): blocks of A packed for L2
-   and panels of B for L1, and a micro-kernel that keeps an MR x NR block of C in vector registers.
-   A is read in place where few panels of B use it. A panel of B is packed when it is needed; its successor is on its way from memory while it is used, since what
-   packing costs is mostly waiting. Written in vector extensions; an object for each element type,
-   with T, LANE (an integer as wide) and NAME defined. One thread a call: callers share out rows or
-   columns. */
+/* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): blocks of A packed for
+   L2 and panels of B for L1, and a micro-kernel that keeps an MR x NR block of C in vector
+   registers. A is read in place where few panels of B use it. A panel of B is packed when it is
+   needed; its successor is on its way from memory while it is used, since what packing costs is
+   mostly waiting. Written in vector extensions; an object for each element type, with T, LANE (an
+   integer as wide) and NAME defined. One thread a call: callers share out rows or columns. */
 #include "runtime.h"
 #include <string.h>
 
@@ -23,7 +23,7 @@
 #define SHORT ((int)(16 / sizeof(T))) /* elements of the shortest vector */
 #define LINE ((int)(64 / sizeof(T))) /* elements of a cache line */
 #define KC 320 /* terms of a panel */
-#define MC ((int)(768 / sizeof(T) / MR * MR)) /* rows of a block of A: with KC, half of a small L2 */
+#define MC ((int)(768 / sizeof(T) / MR * MR)) /* rows of a block of A, which takes half an L2 */
 #define FEW 384 /* columns for which packing A costs more than it saves */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
@@ -47,9 +47,9 @@ LOCAL(few)(int count, const T *restrict from, T *restrict to, int add) {
   for (; x < count; x++) to[x] = (add ? to[x] : 0) + from[x];
 }
 
-/* c (+)= a b for one block of `rows` rows, MR at most, and `wide` vectors; b is packed, and row i of
-   a begins at a + row[i], its elements a `step` apart. It needs all registers, so its
-   callers are functions. */
+/* c (+)= a b for one block of `rows` rows, MR at most, and `wide` vectors; b is packed, and row i
+   of a begins at a + row[i], its elements a `step` apart. It needs all registers, so each use of it
+   is a function of its own, not inlined. */
 static inline __attribute__((always_inline)) void
 LOCAL(micro)(int rows, int wide, int64_t kc, const T *a, const int64_t *row, int64_t step,
              const T *restrict b, T *restrict c, int64_t c_row, int add) {
@@ -121,9 +121,8 @@ LOCAL(edge)(int h, int w, int64_t kc, const T *a, int64_t a_row, int64_t step, c
       }
 }
 
-/* Turn VL lines of VL elements into VL columns: lanes change places with vectors 1, 2, 4 ... apart.
-   (clang has no shuffle by a computed mask.) */
-#ifndef __clang__
+#ifndef __clang__ /* which has no shuffle by a computed mask */
+/* Lanes change places with vectors s apart. */
 static inline __attribute__((always_inline)) void LOCAL(exchange)(LOCAL(avec) *v, int s) {
   LOCAL(lanes) low, high;
 #pragma GCC unroll 16
@@ -137,6 +136,7 @@ static inline __attribute__((always_inline)) void LOCAL(exchange)(LOCAL(avec) *v
 }
 #endif
 
+/* Turn VL lines of VL elements into VL columns. */
 static inline __attribute__((always_inline)) void
 LOCAL(turn)(const T *from, int64_t line, T *restrict out, int64_t width) {
 #ifdef __clang__
@@ -204,7 +204,7 @@ static inline int64_t LOCAL(part)(int64_t all, int64_t most, int64_t unit) {
   return UP((all + parts - 1) / parts, unit);
 }
 
-/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition), or
+/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition);
    of at most this size, if it is not `exact`: a smaller one may have larger parts. */
 int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
   int64_t depth = exact ? LOCAL(part)(k, KC, LINE) : UP(k < KC ? k : KC, LINE);

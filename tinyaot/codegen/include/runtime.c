@@ -1,5 +1,5 @@
-/* The runtime that compiled steps share: one pool of threads, random bits, and a table that leads to
-   them and to the products, which are objects of their own. */
+/* The runtime that compiled steps share: one pool of threads, random bits, and a table that leads
+   to them and to the products, which are objects of their own. */
 #define _GNU_SOURCE
 #include "runtime.h"
 #include <pthread.h>
@@ -15,11 +15,12 @@
    A job is levels, one after another, each of as many shares as threads are wanted. A thread runs
    its own share of a level, then takes over what others have not begun: who is asleep, or waits for
    a core, holds nobody up, and the caller finishes alone if nobody comes. What counts here only
-   grows. A level of one job is a stage; stages are numbered through all jobs, and a share is begun
-   by him who raises its number from the stage before. So a worker that comes late finds nothing
-   to begin in an old job, and goes on to the newest.
+   grows. A level of one job is a stage; stages are numbered through all jobs, and whoever raises
+   the number of a share from the stage before has begun it. So a worker that comes late finds
+   nothing to begin in an old job, and goes on to the newest.
 
-   Threads wait spinning briefly, then asleep: a busy machine takes microseconds, not time slices. */
+   Threads wait spinning briefly, then asleep: a busy machine costs microseconds, not time
+   slices. */
 #define MAX_SHARES 1024
 #define SPINS 4000
 #define LINE _Alignas(64)
@@ -27,7 +28,7 @@
 typedef _Atomic uint64_t counter;
 
 static struct {
-  LINE counter stage; /* the last that this share was begun of */
+  LINE counter stage; /* the last of which this share was begun */
 } begun[MAX_SHARES];
 static LINE counter finished; /* shares, of all stages */
 static LINE counter newest;   /* the last stage of the newest job, told when the job is written */
@@ -108,7 +109,8 @@ static void *worker(void *number) {
   return 0;
 }
 
-static void after_fork(void) { /* a child has no workers, and no job, though there may have been one */
+/* A child has no workers, and no job, though there may have been one. */
+static void after_fork(void) {
   workers = 0;
   SET(job.shares, 0);
   atomic_store(&sleepers, 0);
@@ -132,7 +134,7 @@ static void parallel(tinyaot_level run, void *frame, int levels, int shares) {
     pthread_detach(thread);
   }
   /* Shares that the jobs before did not have are brought to the stage before this job's: first of
-     all, so that who reads a word of this job finds them there. */
+     all, so that whoever reads a word of this job finds them there. */
   uint64_t last = GET(newest);
   for (int share = 0; share < shares; share++) SET(begun[share].stage, last);
   SET(job.finished, GET(finished));
@@ -161,8 +163,8 @@ void tinyaot_provide(int itemsize, void *product) {
     runtime.gemm_f64 = product;
 }
 
-/* A call by arrays: each object's first word behind its header, of `header` bytes, is the address of
-   its data, as NumPy's C interface promises. */
+/* A call by arrays: each object's first word behind its header, of `header` bytes, is the address
+   of its data, as NumPy's C interface promises. */
 struct call {
   int (*step)(void **pointers);
   int64_t header, arrays;

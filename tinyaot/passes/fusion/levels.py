@@ -100,7 +100,7 @@ def visit(region: Region, before: dict[Region, set[Region]], level: dict[Region,
 def wait_for_checks(
     region: Region, checks: Sequence[Sequence[Region]], before: dict[Region, set[Region]]
 ) -> None:
-    """Let a region run after another that makes each check, where one of them need not run later."""
+    """Let a region run after another that makes each check, where one need not run later."""
     for makers in checks:
         early = [r for r in makers if region not in upstream(r, before)]
         before[region].update(early[:1])
