@@ -72,6 +72,25 @@ def test_columns_are_packed_for_every_block_of_rows() -> None:
     assert packing(*three, 400, 128, 64) == pytest.approx(3 * packing(*one, 192, 128, 64))
 
 
+def test_what_is_read_twice_is_priced_apart() -> None:
+    """Prices are kept by signature for all programs: what a plan is must not depend on which came
+    before."""
+
+    def signed_and_priced(right: str) -> tuple[object, float]:
+        text = f"""program f @ layout
+  input %0: f32[1024,1024] argument "a"
+  input %1: f32[1024,1024] argument "b"
+  %2: f32[1024,1024] = atan2(%0, {right}) forward
+  output user %2
+"""
+        g = build(to_forms(parse(text)), Machine())
+        op = next(op for op in g.ops if op.name == "atan2")
+        return model.signature(g, op), model.best_block(g, [op], {op: "row"}, g.flat[op][:1], 1)[0]
+
+    (same, less), (other, more) = signed_and_priced("%0"), signed_and_priced("%1")
+    assert less < more and same != other
+
+
 def test_of_nearly_equal_tiles_the_smallest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the least price."""
     g, op = product("ik,kj->ij", "1024,64", "64,128", "1024,128")

@@ -164,9 +164,10 @@ def region_ns(
 
 
 def signature(g: Graph, op: Op) -> object:
-    """What the cost of op in a region of its own depends on: equal for the same op of equal
-    layers."""
+    """All that the cost of op in a region of its own depends on: equal for the same op of equal
+    layers, and of other programs."""
     number: dict[Atom, tuple[int, int]] = {}
+    roots: dict[Op, int] = {}  # what is read twice costs once
 
     def numbers(atoms: Collection[Atom]) -> tuple[tuple[int, int], ...]:
         return tuple(number.setdefault(a, (len(number), a.size)) for a in atoms)
@@ -174,6 +175,7 @@ def signature(g: Graph, op: Op) -> object:
     own = numbers(g.flat[op]), numbers(g.space(op)), numbers(g.red[op])
     reads = tuple(
         (
+            roots.setdefault(access.root, len(roots)),
             access.root.form in ("const", "iota"),
             access.root.type.nbytes,
             access.root.dtype.itemsize,
