@@ -451,6 +451,29 @@ def test_37_nor_is_it_none():
         ta.grad(z.sum(), x)
 
 
+def test_37_a_result_retains_its_gradient():
+    def f(x):
+        y = x * 2
+        rows = y.reshape(2, 2)
+        z = y.exp()
+        for t in (rows, z):
+            t.retain_grad()
+        return rows, z, y
+
+    found = []
+    for g in (f, build(f)):
+        x = ta.tensor([0.0, 1.0, 2.0, 3.0], requires_grad=True)
+        for _ in range(2):
+            rows, z, y = g(x)
+            (rows.sum() * 3).backward(retain_graph=True)
+            z.sum().backward()
+            assert y.grad is None
+            found.append([rows.grad.numpy(), z.grad.numpy(), x.grad.numpy()])
+    for was, now in zip(found[:2], found[2:]):
+        for a, b in zip(was, now):
+            np.testing.assert_allclose(a, b, rtol=1e-6)  # exp has 4 ulp on C
+
+
 def test_38_an_expanded_output():
     def f(x):
         return x.sum(dim=0, keepdim=True).broadcast_to(x.shape)

@@ -20,7 +20,7 @@ from tinyaot.ir import Output, Program, Value
 from tinyaot.location import Loc
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping, siblings
-from tinyaot.results import Result, Results, freed_ops, is_dead, uses_of
+from tinyaot.results import Result, Results, freed_ops, is_dead, retains_grad, uses_of
 from tinyaot.state import GRAD, Reach, Slot, attribute_slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
@@ -61,6 +61,7 @@ class Capture:
     dead_inputs: dict[int, int]  # inputs so written: which of `dead`
     leaves: set[int]  # user outputs that are leaves requiring grad
     inner_grads: list[tuple[int, int]]  # `.grad` of results
+    retained: list[int]  # results that retain their `.grad`
     outside: list[tuple[int, int]]  # see TraceEngine.outside
 
     @property
@@ -278,6 +279,7 @@ def _finish(
         for t in list(results.tensors)
         if isinstance(t._grad, Tensor)
     ]
+    retained = [i for i, t in enumerate(results.tensors) if retains_grad(engine, t)]
     results.resolve()
     slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
     outputs, alive = list(results.outputs), list(results.edges)
@@ -329,6 +331,7 @@ def _finish(
         dead_inputs=dead_inputs,
         leaves=results.leaves,
         inner_grads=inner_grads,
+        retained=retained,
         outside=[(engine.lifted.index(x), engine.lifted.index(y)) for x, y in engine.outside],
     )
 

@@ -198,6 +198,15 @@ def is_dead(engine: TraceEngine, edge: Edge) -> bool:
     return bool(freed) and uses_of(engine, edge).blocked(freed)
 
 
+def retains_grad(engine: TraceEngine, tensor: Tensor) -> bool:
+    """Whether `retain_grad()` was called on a tensor that has a gradient to come."""
+    edge = engine.edge(tensor)
+    if not isinstance(edge, tuple) or is_dead(engine, edge):
+        return False
+    held = (edge[0].retained or {}).get(edge[1])
+    return held is not None and held() is tensor
+
+
 def replay(tensor: Tensor, views: Chain) -> Tensor:
     """The views of a returned tensor, made anew on the real one."""
     out: Tensor = ops.replay(tensor, views) if views else tensor

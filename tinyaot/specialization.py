@@ -287,6 +287,8 @@ class Specialization:
                 tensor._grad = results[kept]
         for index, kept in captured.inner_grads:
             results[index]._grad = results[kept]
+        for index in captured.retained:
+            eager().retain_grad(results[index])
         return fill(captured.tree, results)
 
     def _make(

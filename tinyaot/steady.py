@@ -97,7 +97,8 @@ def plain_call(
     """Lines that make the call, and the objects that they name; None where it is not plain."""
     captured, (sources, _) = found.captured, bound
     special = captured.outside or captured.dead_inputs or captured.leaves or found.hiding
-    if special or captured.rebinds or captured.inner_grads or not captured.whole_step:
+    special = special or captured.rebinds or captured.inner_grads or captured.retained
+    if special or not captured.whole_step:
         return None
     if not all(_is_plain(r, found) for r in captured.results):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 import traceback
@@ -342,6 +343,8 @@ def finite_differences(program: Program) -> Difference | None:
     except (ta.errors.TinyaotError, *MISTAKES):
         return None
     if not isinstance(value, ta.Tensor) or not value.requires_grad:
+        return None
+    if not math.isfinite(value.item()):  # such as a variance of one element
         return None
     value.backward()
     slope = sum(
