@@ -96,9 +96,11 @@ def plain_call(
 ) -> tuple[list[str], dict[str, Any]] | None:
     """Lines that make the call, and the objects that they name; None where it is not plain."""
     captured, (sources, _) = found.captured, bound
-    special = captured.outside or captured.dead_inputs or captured.leaves or found.hiding
-    special = special or captured.rebinds or captured.inner_grads or captured.retained
-    if special or not captured.whole_step:
+    special = (
+        *(captured.outside, captured.dead_inputs, captured.leaves, found.hiding),
+        *(captured.rebinds, captured.inner_grads, captured.retained),
+    )
+    if any(special) or not captured.whole_step:
         return None
     if not all(_is_plain(r, found) for r in captured.results):
         return None
