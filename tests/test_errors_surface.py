@@ -395,6 +395,11 @@ def adds_rows(x: Any, table: Any, at: Any) -> None:
         x += table[at]
 
 
+def takes_rows(x: Any, table: Any, at: Any) -> None:
+    with ta.no_grad():
+        x.copy_(table[at])
+
+
 def learns(x: Any, table: Any, at: Any) -> None:
     by_x, by_table = ta.grad(table[at].sum() + (x * x).sum(), [x, table])
     with ta.no_grad():
@@ -403,17 +408,16 @@ def learns(x: Any, table: Any, at: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("step", [adds_rows, learns])
+@pytest.mark.parametrize("step", [adds_rows, takes_rows, learns])
 def test_what_waits_for_its_own_check(backend: str, step: Any) -> None:
-    """`adds_rows` could check in the loop that writes; what `learns` gathers nobody reads, so that
-    only its vjp checks."""
-
+    """Two could check in the loop that writes; what `learns` gathers nobody reads, so that only its
+    vjp checks."""
     call = ta.compile(step, backend=backend)
-    x, table = (ta.ones(n, 3).requires_grad_(step is learns) for n in (4, 5))
+    x, table = (ta.randn(n, 3).requires_grad_(step is learns) for n in (4, 5))
     call(x, table, ta.tensor([0, 1, 2, 3]))
     before = x.tolist(), table.tolist()
     with pytest.raises(IndexingError, match="index: 5"):
-        call(x, table, ta.tensor([0, 1, 2, 5]))
+        call(x, table, ta.tensor([3, 2, 1, 5]))
     assert (x.tolist(), table.tolist()) == before
 
 

@@ -250,7 +250,7 @@ class Executable:
         return found
 
     def kernel_seconds(self) -> list[float]:
-        """What each of `kernels` took in the run since this was last asked, on the thread that took
+        """What each of `kernels` took in the run since this was last asked, of its shares the
         longest, where `clocked`."""
         shape = self.compiled.threads, max(len(self.compiled.kernels), 1)
         laps = (ctypes.c_double * (shape[0] * shape[1])).in_dll(self.loaded, "tinyaot_laps")

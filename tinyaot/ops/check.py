@@ -1,6 +1,6 @@
 """Indices that are in range: what is said of one that is not, and `within`, a check as a map.
 
-A gather checks what it reads by. Who finds a class by comparing it with 0, 1, 2, ... reads at no
+A gather checks its indices. What finds a class by comparing it with 0, 1, 2, ... reads at no
 computed place, and so says with `within` which integers there may be: a check that is part of the
 dataflow is fused, moved and recomputed like any other map, and dropped only with what reads it.
 """

@@ -189,9 +189,9 @@ class Search:
         rungs = self.rungs()
         limit: float = budget
         if isinstance(budget, float):
-            limit = least = rungs[-1].peak
-            if budget:
-                limit += budget * max(self.save_all.peak - least, 0)
+            limit = rungs[-1].peak
+            if budget:  # else the peak of saving everything is not asked for
+                limit += budget * max(self.save_all.peak - rungs[-1].peak, 0)
         chosen = bisect(rungs, limit)
         if chosen is None:  # the estimate may be wrong
             chosen = next((c for c in self.corners() if c.peak <= limit), None)

@@ -50,12 +50,13 @@ def partition(
     What to look at: the clones' origins, and in the record what each flip would have cost.
 
     `rates`: the machine's. Where they price saved bytes (fused code), the choice is the fewest
-    saved bytes instead of the least planned peak. `peak_of`: the planned peak in bytes of a program
-    that this pass gives, for a backend with a plan of its own; called a few times.
+    saved bytes instead of the least planned peak, unless saving more plans a smaller one.
+    `peak_of`: the planned peak in bytes of a program that this pass gives, for a backend with a
+    plan of its own; called a few times.
 
     `cost`: what recomputation costs, in predicted seconds or in FLOPs. `strategy`: "save_all",
     "recompute_all", or a function that returns the ids of the values to save. Raises BudgetError
-    (a ValueError) for a budget that is none, or that no plan found keeps.
+    (a ValueError) for a budget that is neither bytes nor a fraction, or that no plan found keeps.
     """
     check_options("partition", strategy, memory_budget, cost, time_slack)
     if not any(n.phase == "backward" for n in program.nodes) and not program.outputs_of("gradient"):

@@ -246,7 +246,7 @@ def connect_checks(g: Graph) -> None:
     g.checks = {out: set() for out in g.overwrites}
     pairs = [(op, op.node) for op in g.ops if op.node and op.name == op.node.op]
     for check in (pairs[at][0] for at in raising([node for _, node in pairs])):
-        before, todo = {check}, [check]
+        before, todo = set[Op](), [check]
         while todo:
             for x in todo.pop().ins:
                 if x not in before:
