@@ -308,6 +308,15 @@ TABLE = """
 @ passes/fusion/graph.py an-overwriting-before-a-check: errors_surface
 - g.checks[out].add(first)
 + g.checks[out].update(())
+@ passes/storage.py a-repeat-of-a-check-that-is-gone: errors_surface
+- return [at for at, ids in again.items() if known.isdisjoint(ids)]
++ return [at for at, ids in again.items() if not ids]
+@ passes/fusion/regions.py an-overwriting-in-the-loop-that-checks: errors_surface
+- all(c in done for c in g.checks[op])
++ all(c in done or c in members or c is op for c in g.checks[op])
+@ passes/fusion/order.py waiting-for-what-waits: codegen_fusion
+- if waiting < least <= top:
++ if waiting < least < top:
 @ codegen/c.py counters-stay-advanced: errors_surface
 - *(f"  if (bad) *({kind} *)b[{i}] = old{i};" for i, kind in counters),
 +

@@ -33,6 +33,7 @@ from tinyaot.shapes import DType, TensorType, float16, float32, int64
 
 needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 MACHINE = Machine(lanes=8, l2=512 << 10, flops=65.0)
+SCALAR = TensorType(float32, ())
 
 
 def program(
@@ -322,24 +323,35 @@ def test_random_bits_are_those_of_each_element(shape: tuple[int, ...]) -> None:
     assert np.array_equal(executable.run("step", given)[0], interpret(p, *given)[0])
 
 
+def backward_op(name: str, *ins: Op, again: bool = False) -> Op:
+    origin = (Origin("recompute-of", 0),) if again else ()
+    node = Node(name, (), (Value(0, SCALAR),), phase="backward", origin=origin)
+    return Op("map", name, ins, SCALAR, node=node)
+
+
 def test_recomputations_do_not_wait_for_one_another() -> None:
     """Each meets a gradient that reads the other: one of them waits, or the order has no end."""
-    scalar = TensorType(float32, ())
-
-    def op(name: str, *ins: Op, again: bool = False) -> Op:
-        origin = (Origin("recompute-of", 0),) if again else ()
-        value = Value(next(ids), scalar)
-        node = Node(name, (), (value,), phase="backward", origin=origin)
-        return Op("map", name, ins, scalar, node=node)
-
-    ids = iter(range(100))
-    source = Op("input", "input", (), scalar)
-    one, two = op("exp", source, again=True), op("log", source, again=True)
-    meets_one, meets_two = op("neg", two), op("neg", one)
-    ends = [op("mul", one, meets_one), op("mul", two, meets_two)]
+    source = Op("input", "input", (), SCALAR)
+    one, two = (backward_op(name, source, again=True) for name in ("exp", "log"))
+    meets_one, meets_two = backward_op("neg", two), backward_op("neg", one)
+    ends = [backward_op("mul", one, meets_one), backward_op("mul", two, meets_two)]
     ops = topological([source, one, two, meets_one, meets_two, *ends], ends)
     wait_for_gradients(ops)
     assert [bool(one.after), bool(two.after)] == [True, False]
+    assert {*topological(ops, ends)} == {*ops}
+
+
+def test_what_is_waited_for_does_not_wait_in_turn() -> None:
+    """The recomputation waits for the factor, so the factor does not for what reads the former."""
+    source = Op("input", "input", (), SCALAR)
+    loss = backward_op("neg", source)
+    again, factor = backward_op("exp", source, again=True), backward_op("log", source)
+    meets = backward_op("mul", again, factor)
+    gradient = backward_op("mul", loss, again)
+    ends = [meets, backward_op("mul", factor, gradient)]
+    ops = topological([source, loss, again, factor, meets, gradient, *ends], ends)
+    wait_for_gradients(ops)
+    assert [again.after, factor.after] == [(factor,), ()]
     assert {*topological(ops, ends)} == {*ops}
 
 

@@ -111,7 +111,7 @@ def leads(op: Op, source: Op, waits: Sequence[tuple[int, int]]) -> bool:
     """
     least = source.id
     for waiting, top in reversed(waits):
-        if waiting < least < top:
+        if waiting < least <= top:
             least = waiting
     seen: set[Op] = set()
     todo = [op]
