@@ -421,6 +421,20 @@ def test_what_waits_for_its_own_check(backend: str, step: Any) -> None:
     assert (x.tolist(), table.tolist()) == before
 
 
+@pytest.mark.skipif("c" not in BACKENDS, reason="no C compiler")
+def test_a_counter_that_is_needed_before_a_check_is_put_back() -> None:
+    @ta.compile(backend="c")
+    def step(count: Any, x: Any, at: Any) -> Any:
+        count += 1
+        return ta.cumsum(x * count, 0)[at]
+
+    count, x = ta.zeros(()), ta.ones(4, 3)
+    step(count, x, ta.tensor([0, 3]))
+    with pytest.raises(IndexingError, match="index: 4"):
+        step(count, x, ta.tensor([0, 4]))
+    assert count.item() == 1
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_check_that_is_computed_where_it_is_read(backend: str) -> None:
     """It has no place of its own that a write could wait for."""
