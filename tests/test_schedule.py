@@ -141,3 +141,17 @@ def test_a_long_chain() -> None:
     after = schedule(program_of(builder, [x], [Output(h.value)]))
     assert len(after.nodes) == 4000
     verify(after)
+
+
+def test_a_write_of_the_forward_waits_for_no_check_of_the_backward() -> None:
+    # The first write is dead, but its gradient gathers: with nothing left that has checked before.
+    def f(x: ta.Tensor) -> None:
+        x[ta.tensor([-4, 1])] = 1.0
+        x[...] = 0.5
+
+    leaf = ta.ones(4, requires_grad=True)
+    x = leaf * 1
+    ta.compile(f, backend="numpy")(x)
+    x.sum().backward()
+    np.testing.assert_array_equal(x.detach().numpy(), np.full(4, 0.5, np.float32))
+    np.testing.assert_array_equal(leaf.grad.numpy(), np.zeros(4))  # type: ignore[union-attr]

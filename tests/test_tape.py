@@ -134,6 +134,21 @@ def test_numpy_views_are_read_only() -> None:
         x.numpy()[0] = 2
 
 
+def test_after_an_error_no_tensor_has_a_new_gradient() -> None:
+    x = ta.tensor([1.0, 2.0], requires_grad=True)
+    used = x.exp()
+    used.sum().backward()
+    before = x.grad.numpy().copy()
+    y = x * 2
+    z = y * used  # newer than what was used up: its gradient is there when the walk stops
+    for t in (y, z):
+        t.retain_grad()
+    with pytest.raises(ta.errors.GradError, match="second time"):
+        z.sum().backward()
+    assert y.grad is None and z.grad is None
+    np.testing.assert_array_equal(x.grad.numpy(), before)
+
+
 def test_retain_grad() -> None:
     x = ta.tensor([2.0], requires_grad=True)
     y = x * x

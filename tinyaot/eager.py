@@ -150,10 +150,12 @@ class EagerEngine(Recorder):
     def backward(
         self, tensor: Tensor, gradient: Tensor | None, retain_graph: bool, create_graph: bool
     ) -> None:
-        """Accumulate into `.grad` of every leaf, and of retained non-leaf tensors."""
+        """Accumulate into `.grad` of every leaf, and of retained non-leaf tensors; of none, if the
+        walk ends in an error."""
         edge = self.start(tensor, gradient, "backward")
         seed = self._seed(tensor, gradient)
         taken = {id(seed._history.get_storage())}  # bytes that something else may hold
+        found: list[tuple[Tensor, Tensor]] = []
 
         def deliver(edge: Edge, cotangent: Tensor) -> None:
             if isinstance(edge, Tensor):
@@ -163,10 +165,12 @@ class EagerEngine(Recorder):
                 retained = edge[0].retained
                 leaf = retained[edge[1]]() if retained and edge[1] in retained else None
             if leaf is not None:
-                self._accumulate(leaf, cotangent, create_graph, taken)
+                found.append((leaf, cotangent))
 
         with quiet(), enable_grad() if create_graph else no_grad():
             walk([(edge, seed)], deliver, retain_graph, create_graph)
+            for leaf, cotangent in found:
+                self._accumulate(leaf, cotangent, create_graph, taken)
 
     def _accumulate(
         self, leaf: Tensor, cotangent: Tensor, create_graph: bool, taken: set[int]

@@ -109,7 +109,7 @@ class _Dependences:
             if not self.storages.is_view(node) or node.results[0].id in given:
                 for v in node.inputs:
                     readers.setdefault(self.storages.root[v.id], set()).add(at)
-        checks = raising(self.nodes)
+        checks = [at for at in raising(self.nodes) if not self.half(at)]
         self.updates: set[int] = set()
         for output in self.program.outputs_of("mutated"):
             update = position.get(output.value.id)
