@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tinyaot as ta
 from tests.random_programs import random_program
 from tinyaot import ops
 from tinyaot.builder import Builder, Sym
