@@ -474,6 +474,17 @@ def test_37_a_result_retains_its_gradient():
             np.testing.assert_allclose(a, b, rtol=1e-6)  # exp has 4 ulp on C
 
 
+def test_a_leaf_is_not_even_given_what_it_has():
+    def f(x, view):
+        x[...] = view
+        return x * 1
+
+    for g in (f, build(f)):
+        x = ta.tensor([1.0, 2.0], requires_grad=True)
+        with pytest.raises(ta.errors.MutationError, match="leaf"):
+            g(x, x[:])
+
+
 def test_38_an_expanded_output():
     def f(x):
         return x.sum(dim=0, keepdim=True).broadcast_to(x.shape)

@@ -131,8 +131,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     value = _cast_value(value, x)
     plain = _plain_view(x, index)
     if plain is not None:
-        if not _is_same_view(plain, value):
-            engine().write(plain, _fit(value, plain.shape))
+        _assign(plain, value)
         return
     items = _items(x, index)
     mask = _only_mask(items)
@@ -145,8 +144,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
             return
         parsed = parse(x, items)
     if not parsed.arrays:
-        if not _is_same_view(view, value):
-            engine().write(view, _fit(value, view.shape))
+        _assign(view, value)
         return
     axes = tuple(parsed.axes)
     picks = broadcast_shapes("setitem", *(a.shape for a in parsed.arrays))
@@ -182,9 +180,13 @@ def _fit(value: Tensor, shape: Shape) -> Tensor:
     return value if own == shape else ops.broadcast(value, shape=shape)
 
 
-def _is_same_view(view: Tensor, value: Tensor) -> bool:
-    """Whether `x[i] += v` assigns a view, already written, to itself."""
-    return value._history is view._history and value._chain == view._chain
+def _assign(view: Tensor, value: Tensor) -> None:
+    """Write a value; but where `x[i] += v` assigns a view, already written, to itself, only ask
+    whether it may be."""
+    if value._history is view._history and value._chain == view._chain:
+        engine().check_write(view, view)
+    else:
+        engine().write(view, _fit(value, view.shape))
 
 
 def _only_mask(items: list[Any]) -> Tensor | None:
