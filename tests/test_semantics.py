@@ -798,3 +798,18 @@ def test_a_gradient_inside_does_not_miss_a_path_outside():
     np.testing.assert_allclose(g(a, apart).detach().numpy(), f(a, apart).detach().numpy())
     with pytest.raises(ta.errors.TraceError, match="computed outside it from a"):
         g(a, a * 3)
+
+
+def test_a_gradient_without_dims_through_a_live_and_a_used_up_result():
+    w = ta.ones(2, requires_grad=True)
+
+    def f(q):
+        loss = (w * w).mean() + q.sum()
+        loss.backward()
+        return q * 3, loss
+
+    for g in (f, build(f)):
+        q = ta.tensor(0.5, requires_grad=True)
+        y, loss = g(q)
+        (slope,) = ta.grad(y.sum() + loss.sum(), [q])
+        assert slope.shape == () and slope.item() == 4

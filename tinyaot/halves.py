@@ -239,7 +239,7 @@ class CompiledNode(TapeNode):
             linear = self.backward.uses[k].linear
             if any(self.wanted < 0 or self.wanted >> i & 1 for i in linear):
                 for i, a in self.backward.run_linear(k, cotangent).items():
-                    found[i] = np.add(found[i], a) if i in found else a
+                    found[i] = np.asarray(found[i] + a) if i in found else a  # 0-d sums are scalars
         reached = self.backward.reached(arrived)
         return [
             None
