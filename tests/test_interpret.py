@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+import tinyaot as ta
 from tinyaot.errors import DTypeError, ShapeError, TinyaotError, VerifyError
 from tinyaot.interpret import interpret, run_nodes
 from tinyaot.text import parse
@@ -344,3 +345,20 @@ def test_an_unknown_op_and_a_false_type() -> None:
         run("program f @ trace\ninput %0: f32[] argument\n%1: f32[] = mend(%0)", 1.0)
     with pytest.raises(VerifyError, match=r"neg gave f32\[\] for %1: f64\[\]"):
         run("program f @ trace\ninput %0: f32[] argument\n%1: f64[] = neg(%0)", 1.0)
+
+
+def test_a_gradient_by_a_view_of_what_is_written_in_between() -> None:
+    def f(x: ta.Tensor, base: ta.Tensor, view: ta.Tensor) -> ta.Tensor:
+        base += x
+        part = view[-2:]
+        (found,) = ta.grad((part * part).sum(), [view])
+        part.sub_(view * 2)
+        return found
+
+    x = ta.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    base = ta.tensor([5.0, 6.0, 7.0, 8.0])
+    given = [x.detach().numpy().copy(), base.numpy().copy()]
+    program = ta.trace(f, x * 1, base, base[:2])
+    found, written = ta.interpret(program, *given)
+    np.testing.assert_array_equal(found, [12, 16])
+    np.testing.assert_array_equal(written, [-6, -8, 10, 12])
