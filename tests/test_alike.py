@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tinyaot as ta
+from tests.trainer import Trainer
 from tinyaot.backends import cpu
 from tinyaot.codegen.alike import fold
-from tinyaot.nn import functional as F
 
 c = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 
@@ -84,28 +84,6 @@ def test_exponents_are_no_numbers_of_their_own() -> None:
     args = ta.tensor([1, 3, 5]), ta.ones(3, dtype=ta.float64), ta.zeros(3, dtype=ta.float64)
     for found, wanted in zip(ta.compile(put, backend="c")(*args), put(*args), strict=True):
         assert found.tolist() == wanted.tolist()
-
-
-class Trainer:
-    def __init__(self, depth: int) -> None:
-        ta.manual_seed(0)
-        layers = [x for _ in range(depth) for x in (ta.nn.Linear(16, 16), ta.nn.Tanh())]
-        self.net = ta.nn.Sequential(*layers, ta.nn.Linear(16, 4))
-        self.optimizer = ta.optim.AdamW(self.net.parameters(), lr=0.01)
-        self.x, self.y = ta.randn(40, 16), ta.arange(40) % 4
-        self.step: Any = ta.compile(self.train, backend="c")
-
-    def train(self) -> Any:
-        self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.net(self.x), self.y)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def source(self) -> str:
-        self.step.explain()
-        text: str = self.step._specializations[-1].executable.compiled.source
-        return text
 
 
 @c

@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
-import tinyaot as ta
+from tests.trainer import Trainer
 from tinyaot.backends import cpu
 from tinyaot.codegen import split as splitting
 from tinyaot.codegen.split import split
-from tinyaot.nn import functional as F
 
 pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 
 
-class Trainer:
-    def __init__(self) -> None:
-        ta.manual_seed(0)
-        self.net = ta.nn.Sequential(ta.nn.Linear(9, 33), ta.nn.GELU(), ta.nn.Linear(33, 4))
-        self.optimizer = ta.optim.AdamW(self.net.parameters(), lr=0.01)
-        self.x, self.y = ta.randn(7, 9), ta.arange(7) % 4
-        self.step: Any = ta.compile(self.train, backend="c")
-
-    def train(self) -> Any:
-        self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.net(self.x), self.y)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def source(self) -> str:
-        self.step.explain()
-        text: str = self.step._specializations[-1].executable.compiled.source
-        return text
-
-
 def test_every_region_is_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Trainer().source()
+    source = Trainer(2).source()
     assert split(source, 1) == [source]
     assert split(source, 2) == [source], "too short to share out"
     monkeypatch.setattr(splitting, "ENOUGH", 100)
@@ -66,7 +43,7 @@ def test_parts_are_even() -> None:
 
 
 def test_a_step_in_parts_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parted = Trainer(), Trainer()
+    whole, parted = Trainer(2), Trainer(2)
     losses = [[whole.step().item() for _ in range(5)]]
     monkeypatch.setattr(splitting, "ENOUGH", 100)
     monkeypatch.setenv("TINYAOT_CACHE", "0")

@@ -114,7 +114,7 @@ class _Entry:
         for number, region in enumerate(plan.regions):
             if plan.level[region] != level:
                 cases += ["    return;"] if level else []
-                cases.append(f"  case {level}:")
+                cases.append(f"  case {plan.level[region] - 1}:")
                 level, checked = plan.level[region], len(self.checks)
                 # No level writes another's slots, so all shares decide alike.
                 if checked:

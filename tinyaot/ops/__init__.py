@@ -14,7 +14,7 @@ from tinyaot.ops.random import philox
 from tinyaot.ops.reduce import pull, unbroadcast
 from tinyaot.ops.views import flip, replay, scatter_back, slice_axis
 
-globals().update(TABLE)
+globals().update(TABLE)  # eager finds these at every call: __getattr__ alone would be slower
 
 
 def __getattr__(name: str) -> Primitive:
