@@ -442,6 +442,21 @@ def test_regions_survive_every_stage(backend: str) -> None:
     assert "checkpoint=[1] @" in str(record.program("trace"))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 2)])
+def test_a_view_of_what_a_region_gives_is_an_output(shape: tuple[int, ...], backend: str) -> None:
+    """The view is a node of the backward, and the caller's: it keeps the value that it sees."""
+
+    def both(x: ta.Tensor) -> tuple[ta.Tensor, ta.Tensor]:
+        kept = ta.checkpoint(lambda v: ta.tanh(ta.exp(v)), x)
+        view = ta.value_and_grad(lambda t: (t * kept).sum())(kept)[1].reshape(-1)
+        ones = ta.ones_like(kept)
+        return view, ta.vjp(lambda t: ta.sin(t) * kept, view.reshape(shape))[1](ones)
+
+    x = ta.ones(shape)
+    for got, want in zip(ta.compile(both, backend=backend)(x), both(x), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)  # 8 ulp: exp in tanh
+
+
 # ---- random programs ----------------------------------------------------------------------------
 
 

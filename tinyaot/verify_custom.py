@@ -57,7 +57,7 @@ def _custom(program: Program, n: Node, idle: dict[int, frozenset[int]]) -> Itera
 def checkpoints_keep_to_themselves(program: Program) -> Iterator[str]:
     """What the forward computes in a checkpoint region is read by the backward, or saved, only if
     it is read outside the region, or given back, as well."""
-    base: dict[int, int] = {}  # of the views in question
+    base: dict[int, int] = {}  # of the views
     region: dict[int, int] = {}
     outside = {o.value.id for o in program.outputs_of("user", "mutated")}
     late = {o.value.id: "saved" for o in program.outputs_of("saved")}
@@ -72,8 +72,8 @@ def checkpoints_keep_to_themselves(program: Program) -> Iterator[str]:
                 outside.add(v.id)
         if n.checkpoint and n.phase == "forward" and n.op != "full":
             region.update((r.id, n.checkpoint[0]) for r in n.results)
-            if n.op in TABLE and TABLE[n.op].may_alias:
-                base[n.results[0].id] = n.inputs[0].id
+        if n.op in TABLE and TABLE[n.op].may_alias:
+            base[n.results[0].id] = n.inputs[0].id
     escaped = set(outside)
     for id_ in outside:
         while id_ in base:
