@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
@@ -383,7 +383,18 @@ class Compiled:
 def compile(fn: Callable[..., Any], **options: Any) -> Compiled: ...
 @overload
 def compile(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Compiled]: ...
-def compile(fn: Any = None, **options: Any) -> Any:
+def compile(
+    fn: Any = None,
+    *,
+    backend: str = "auto",
+    partition: Any = "min_cut",
+    memory_budget: int | float | None = None,
+    time_slack: float = 0.05,
+    cost: Literal["time", "flops"] = "time",
+    keep_grads: bool = False,
+    record: bool = True,
+    **unknown: Any,
+) -> Any:
     """Compile a function of tensors, a training step, or a Module. Also a decorator.
 
     A *function of tensors* gives forward and backward halves that join the eager tape. A *training
@@ -399,21 +410,20 @@ def compile(fn: Any = None, **options: Any) -> Any:
     Raises ArgumentError (BudgetError) for a wrong option, and BackendError for a backend that
     cannot work here.
     """
-    unknown = set(options) - set(Options.__dataclass_fields__)
     if unknown:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise ArgumentError(f"compile: no option {sorted(unknown)[0]!r}; there are {known}")
+        known = ", ".join(f.name for f in fields(Options))
+        raise ArgumentError(f"compile: no option {min(unknown)!r}; there are {known}")
     if fn is not None and not callable(fn):
         raise DTypeError(
             f"compile: needs a function or a Module, got {brief(fn)}; options go by name, as in "
             f"ta.compile(fn, backend='numpy')"
         )
-    checked = Options(**options)
-    checked.check()
-    load_backend(checked.backend)
+    options = Options(backend, partition, memory_budget, time_slack, cost, keep_grads, record)
+    options.check()
+    load_backend(backend)
     if fn is None:
-        return lambda f: Compiled(f, checked)
-    return Compiled(fn, checked)
+        return lambda f: Compiled(f, options)
+    return Compiled(fn, options)
 
 
 def trace(fn: Callable[..., Any], *example_args: Any, **kwargs: Any) -> Program:
