@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tinyaot.ir import Input, Node, Output, Program, Value, live_nodes, substitute
+from tinyaot.passes.storage import storages_of
 
 
 def narrow(program: Program, used: Iterable[int]) -> Program:
@@ -45,11 +46,13 @@ def narrow(program: Program, used: Iterable[int]) -> Program:
         *(o.value for o in program.outputs_of("saved")),
     ]
     read = {v.id for n in nodes for v in n.inputs} | {o.value.id for o in outputs}
-    return program.replace(
-        inputs=tuple(Input(v, "argument", f"a{v.id}") for v in values if v.id in read),
-        nodes=tuple(nodes),
-        outputs=tuple(outputs),
-        next_id=work.next_id,
+    return _apart(
+        program.replace(
+            inputs=tuple(Input(v, "argument", f"a{v.id}") for v in values if v.id in read),
+            nodes=tuple(nodes),
+            outputs=tuple(outputs),
+            next_id=work.next_id,
+        )
     )
 
 
@@ -62,11 +65,34 @@ def linear(program: Program, names: Mapping[int, str]) -> Program:
         if o.of is not None and o.of in names
     ]
     nodes = live_nodes(program.nodes, (o.value for o in outputs))
-    return program.replace(
-        inputs=tuple(Input(i.value, "argument", i.name) for i in program.inputs_of("cotangent")),
-        nodes=tuple(replace(n, phase="forward") for n in nodes),
-        outputs=tuple(outputs),
+    return _apart(
+        program.replace(
+            inputs=tuple(
+                Input(i.value, "argument", i.name) for i in program.inputs_of("cotangent")
+            ),
+            nodes=tuple(replace(n, phase="forward") for n in nodes),
+            outputs=tuple(outputs),
+        )
     )
+
+
+def _apart(program: Program) -> Program:
+    """A gradient is accumulated in place later on: one that shares its storage, or sees only a part
+    of it, becomes a copy."""
+    storages = storages_of(program)
+    taken: set[int] = set()
+    nodes, outputs = list(program.nodes), list(program.outputs)
+    next_id = program.next_id
+    for at, output in enumerate(outputs):
+        value = output.value
+        root = storages.root[value.id]
+        if root in taken or value.id not in storages.whole:
+            copied = Value(next_id, value.type)
+            next_id += 1
+            nodes.append(Node("copy", (value,), (copied,), {}, "forward"))
+            outputs[at] = replace(output, value=copied)
+        taken.add(root)
+    return program.replace(nodes=tuple(nodes), outputs=tuple(outputs), next_id=next_id)
 
 
 class _Narrow:
