@@ -136,21 +136,11 @@ def in_c(groups: dict[str, list[Case]]) -> dict[str, str]:
     for name, cases in groups.items():
         traced = [c for c in cases if not c.traced]
         found[name] = verdict(cases, [c.traced for c in cases if c.traced])
-        if name in ("half", "bfloat16"):
-            found[name] = refusal(traced[0])
-        elif traced:
+        if traced:
             alone.append(traced[0])
     for i in range(0, len(alone), 60):
         check_together(alone[i : i + 60])
     return found
-
-
-def refusal(case: Case) -> str:
-    try:
-        results(case, lambda f: ta.compile(f, backend="c"))
-    except TinyaotError as error:
-        return "refused: " + str(error).split(": ", 1)[1].split(";")[0]
-    raise AssertionError(f"{case.name} is not refused")
 
 
 def check_together(cases: list[Case]) -> None:

@@ -13,7 +13,7 @@ import tinyaot as ta
 from tinyaot import ops
 from tinyaot.backends import cpu
 from tinyaot.builder import Builder, Sym
-from tinyaot.errors import BackendError, IndexingError
+from tinyaot.errors import IndexingError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Input, Node, Origin, Output, Phase, Program, Value
 from tinyaot.nn import functional as F
@@ -29,7 +29,7 @@ from tinyaot.passes.fusion.order import topological, wait_for_gradients
 from tinyaot.passes.fusion.plan import plan_among
 from tinyaot.passes.fusion.regions import REASONS, Region
 from tinyaot.record import Decision
-from tinyaot.shapes import DType, TensorType, float16, float32, int64
+from tinyaot.shapes import DType, TensorType, float32, int64
 
 needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 MACHINE = Machine(lanes=8, l2=512 << 10, flops=65.0)
@@ -198,17 +198,6 @@ def test_after_a_bad_index_no_later_level_runs(
     i[33] = 0
     (new,) = executable.run("step", [x, i, old])
     assert new is old and (old == -40).all()
-
-
-def test_half_precision_is_refused_by_name() -> None:
-    p = program({"x": (float16, (4,))}, lambda x: {"y": ops.exp(x)})
-    with pytest.raises(BackendError, match="float16"):
-        cpu.compile_program(p, 1)
-    within = program(
-        {"x": (float32, (4,))}, lambda x: {"y": ops.cast(ops.cast(x, dtype=float16), dtype=float32)}
-    )
-    with pytest.raises(BackendError, match="float16"):
-        cpu.compile_program(fuse(within, machine=MACHINE, threads=1), 1)
 
 
 def test_reasons_come_from_the_list_and_kernels_have_facts() -> None:

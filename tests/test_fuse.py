@@ -8,6 +8,7 @@ import pytest
 
 import tinyaot as ta
 from tinyaot.backends import cpu
+from tinyaot.errors import BackendError
 from tinyaot.interpret import interpret
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
@@ -162,7 +163,12 @@ def test_auto_takes_c_where_a_compiler_works(monkeypatch: pytest.MonkeyPatch) ->
 @needs_compiler
 def test_auto_takes_numpy_for_what_c_refuses_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINYAOT_BACKEND", raising=False)
+
+    def refuse(*args: object, **options: object) -> None:
+        raise BackendError("the compiler is gone")
+
+    monkeypatch.setattr(cpu, "Executable", refuse)
     compiled = ta.compile(lambda x: x.exp().sum())
-    with pytest.warns(UserWarning, match=r"runs on numpy: .*no float16"):
-        record = compiled.explain(ta.tensor([1.0], dtype=ta.float16))
+    with pytest.warns(UserWarning, match="runs on numpy: the compiler is gone"):
+        record = compiled.explain(ta.tensor([1.0]))
     assert record.backend == "numpy" and not record.program("plan").is_fused

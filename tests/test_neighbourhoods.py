@@ -21,7 +21,7 @@ from tests.case import Case, outputs, tensors
 from tests.function_cases import BINARY, UNARY, positive
 from tests.functional_cases import EVERY
 from tinyaot import Tensor
-from tinyaot.errors import BackendError, TinyaotError
+from tinyaot.errors import TinyaotError
 
 pytestmark = pytest.mark.filterwarnings("error")
 on_backends = pytest.mark.parametrize("backend", BACKENDS)
@@ -110,26 +110,22 @@ def one_of_each(cases: list[Case]) -> list[Case]:
 
 TRACED = [c for c in EVERY if not c.traced]
 SOME = one_of_each(TRACED)
-HALVES = {"half", "bfloat16"}  # casts to what the C backend refuses by name
-
-
-def for_backend(cases: list[Case], backend: str) -> list[Case]:
-    return [c for c in cases if backend != "c" or c.public not in HALVES]
 
 
 @on_backends
 @pytest.mark.parametrize("part", range(3))
 def test_functions_among_neighbours(backend: str, part: int) -> None:
-    agree(for_backend(SOME, backend)[part::3], ta.float32, backend, True, 2e-5)
+    agree(SOME[part::3], ta.float32, backend, True, 2e-5)
 
 
+@on_backends
 @pytest.mark.parametrize(("part", "dtype"), [(0, ta.float16), (1, ta.bfloat16)], ids=str)
-def test_halves_among_neighbours(part: int, dtype: Any) -> None:
+def test_halves_among_neighbours(backend: str, part: int, dtype: Any) -> None:
     """Each primitive rounds once, so fused or not the numbers are the same but for the order of
     sums, which are made in float32."""
     cases = [c for c in SOME[part::2] if takes(c, dtype)]
     assert len(cases) > 75
-    agree(cases, dtype, "numpy", False, 2e-3 if dtype is ta.float16 else 2e-2)
+    agree(cases, dtype, backend, False, 2e-3 if dtype is ta.float16 else 2e-2)
 
 
 def takes(case: Case, dtype: Any) -> bool:
@@ -139,18 +135,6 @@ def takes(case: Case, dtype: Any) -> bool:
     except TinyaotError:
         return False
     return True
-
-
-@on_backends
-@pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_c_refuses_halves_by_name(backend: str, name: str) -> None:
-    f = ta.compile(lambda x: x * 2, backend=backend)
-    x = ta.ones(3, dtype=name)
-    if backend != "c":
-        assert f(x).dtype is x.dtype
-        return
-    with pytest.raises(BackendError, match=f"C backend has no {name}"):
-        f(x)
 
 
 # ---- other shapes and strides -------------------------------------------------------------------
@@ -264,7 +248,7 @@ def test_integers_to_negative_powers_are_cut(backend: str, dtype: Any) -> None:
 @on_backends
 def test_integers_among_neighbours(backend: str) -> None:
     """Every function that takes int32, on operands rounded to it."""
-    cases = [_of_integers(c) for c in for_backend(SOME, backend)]
+    cases = [_of_integers(c) for c in SOME]
     agree([c for c in cases if takes(c, ta.float32)], ta.float32, backend, False, 2e-5)
 
 

@@ -113,9 +113,7 @@ def compile_program(
     """Emit a Program, fused already or now: one entry "step", or "forward" and "backward".
 
     threads: how many a step may use (default: `$TINYAOT_THREADS`, or the cores this process has).
-    Raises BackendError for what C cannot do (float16, bfloat16).
     """
-    refuse_half(program)
     threads = threads or thread_count()
     emitter = Emitter()
     fusion = fusion_of(program, machine or this_machine(), threads)
@@ -144,18 +142,6 @@ def compile_program(
     return made
 
 
-def refuse_half(program: Program) -> None:
-    """Raise BackendError for a dtype that C has no arithmetic for."""
-    values = [(i.name or "an input", i.value) for i in program.inputs]
-    values += [(n.op, r) for n in program.all_nodes for r in n.results]  # those inside regions, too
-    for name, value in values:
-        if value.type.dtype.short in ("f16", "bf16"):
-            raise BackendError(
-                f"{name}: the C backend has no {value.type.dtype.name}; cast to float32, or "
-                f"use backend='numpy'"
-            )
-
-
 def loops() -> dict[str, Any]:
     """The options of fuse for code that is printed here."""
     return {"machine": this_machine(), "threads": thread_count()}
@@ -163,7 +149,6 @@ def loops() -> dict[str, Any]:
 
 def planned_peak(program: Program) -> int:
     """Bytes that a call of a fused program will take, beyond its inputs."""
-    refuse_half(program)
     plans = fusion_of(program, this_machine(), thread_count()).plans.values()
     sizes = set().union(*map(product_sizes, plans))
     return memory_of(plans, padded(pack_bytes(sizes)))["planned_peak"]

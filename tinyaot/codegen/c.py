@@ -19,6 +19,7 @@ from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.printer import C, Printer, literal, neutral
 from tinyaot.codegen.products import Size, product_lines
+from tinyaot.ops.core import is_half
 from tinyaot.passes.fusion.figures import tile_text
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.op import Op
@@ -65,11 +66,13 @@ class Emitter:
         self.texts: list[str] = []
         self.products: set[str] = set()
         self.sizes: set[Size] = set()  # of all products that pack
+        self.has_halves = False  # float16 or bfloat16 values
         self.entries: list[str] = []
 
     def source(self) -> str:
         """The whole C file."""
-        parts = [header("runtime.h"), header("vmath.h"), "static const struct tinyaot_runtime *rt;"]
+        names = ["runtime.h", "vmath.h", *(["half.h"] if self.has_halves else [])]
+        parts = [*map(header, names), "static const struct tinyaot_runtime *rt;"]
         parts.append("#define UNUSED(x) ((void)(x))")
         if self.products:
             parts.append(_INT_PRODUCT)
@@ -85,6 +88,7 @@ class Emitter:
         """Emit a plan as `int tinyaot_<name>(void **b)`, which returns 1 after a bad index: an
         error slot, which the last pointer leads to, says which. No later level is run then, so that
         what is overwritten, later than anything is checked, is as it was."""
+        self.has_halves |= any(is_half(op.dtype.numpy) for op in plan.graph.forms.ops)
         made = _Entry(self, name, plan)
         functions = made.run()
         self.entries += functions

@@ -41,8 +41,8 @@ from tinyaot.codegen.loops import (
     Var,
     Within,
 )
-from tinyaot.ops.core import TABLE
-from tinyaot.shapes import DType, float64
+from tinyaot.ops.core import TABLE, is_half
+from tinyaot.shapes import DType, float32, float64
 
 _CALL = re.compile(r"([a-z_][a-z0-9_]*)\(")
 _ATOM = re.compile(r"[\w.]+(e-\d+f?)?(\([^()]*\))?|\w+\[[^\[\]]*\]")
@@ -83,6 +83,8 @@ def literal(x: bool | int | float, dtype: DType) -> str:
         if dtype.short == "i64":
             return "INT64_MIN" if int(x) == -(2**63) else f"{int(x)}L"
         return f"{int(x)}u" if dtype.short == "u32" else str(int(x))
+    if is_half(dtype.numpy):
+        return str(int(dtype.numpy.type(x).view(np.uint16)))
     suffix = "" if dtype is float64 else "f"
     x = float(dtype.numpy.type(x))
     if math.isnan(x):
@@ -170,6 +172,11 @@ class Printer:
             return text if source.kind == "bool" else f"{text} != 0"
         if source is target:
             return text
+        if is_half(source.numpy):
+            return self.cast(f"f32_of_{source.short}({text})", float32, target)
+        if is_half(target.numpy):
+            wide = text if source is float64 else self.cast(text, source, float32)
+            return f"{target.short}_of_{'f64' if source is float64 else 'f32'}({wide})"
         return f"({self.dialect.memory[target.short]}){text}"
 
     # ---- statements -----------------------------------------------------------------------------
@@ -286,11 +293,12 @@ _TYPES = {
 }
 
 _REGISTERS = {**_TYPES, "bool": "int"}
+_HALVES = {"f16": "uint16_t", "bf16": "uint16_t"}  # bits: only casts know more (half.h)
 
 C = Dialect(
     "C",
-    _REGISTERS,
-    _TYPES,
+    _REGISTERS | _HALVES,
+    _TYPES | _HALVES,
     lambda name, params: f"static __attribute__((noinline)) void {name}({params})",
     vector=_simd,
     row="{0} {1}[{2}] __attribute__((aligned(64)))",

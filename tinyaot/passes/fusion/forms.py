@@ -3,17 +3,18 @@
 Labels, growth and emission treat ops by form, never by name: a map is a map. What has no form of
 its own is brought to one here (a pad is a concatenation with zeros, a letter that only one operand
 of a product has is summed beforehand) or becomes a `fallback`: one op with a loop of its own.
+float16 and bfloat16 are computed in float32 between two casts, so that only casts know them.
 Everything of size zero disappears, so later code never meets an empty loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyaot.errors import BackendError
 from tinyaot.ir import Node, Output, Program
-from tinyaot.ops.core import TABLE, Attrs
+from tinyaot.ops.core import TABLE, Attrs, is_half
 from tinyaot.passes.fusion.op import LEAVES, Form, Op
 from tinyaot.passes.fusion.order import (
     scalar_ops,
@@ -21,7 +22,7 @@ from tinyaot.passes.fusion.order import (
     wait_for_gradients,
     written,
 )
-from tinyaot.shapes import TensorType
+from tinyaot.shapes import DType, TensorType, float32
 
 # Reason codes of the copies that remain.
 AS_A_WHOLE = "read as a whole"  # by an op with a loop of its own, in C order
@@ -132,8 +133,44 @@ class _Converter:
         return self.finish(inputs)
 
     def convert(self, node: Node) -> Op:
-        kind, type_, value = TABLE[node.op].kind, node.result.type, node.result.id
         ins = [self.made[v.id] for v in node.inputs]
+        halves = [is_half(v.type.dtype.numpy) for v in (*node.inputs, *node.results)]
+        if any(halves) and not self.only_moves(node):
+            return self.in_float32(node, ins)
+        return self.form_of(node, ins)
+
+    def only_moves(self, node: Node) -> bool:
+        """Whether a node gives elements as they are, or is one of the casts between float16 or
+        bfloat16 and a wider floating dtype."""
+        if node.op == "cast":
+            pair = node.inputs[0].type.dtype, node.result.type.dtype
+            return all(t.is_floating for t in pair) and not all(is_half(t.numpy) for t in pair)
+        moving = TABLE[node.op].kind in ("view", "concat", "gather")
+        return moving or node.op in ("full", "detach", "set_value", "copy")
+
+    def in_float32(self, node: Node, ins: Sequence[Op]) -> Op:
+        """A node of float16 or bfloat16 values: casts to float32, the node, and a cast back."""
+        type_, attrs = node.result.type, dict(node.attrs)
+        wide = [self.cast(x, float32, node) if is_half(x.dtype.numpy) else x for x in ins]
+        if not is_half(type_.dtype.numpy):
+            return self.form_of(node, wide)
+        if attrs.get("dtype") is type_.dtype:
+            attrs["dtype"] = float32
+        result = replace(node.result, type=TensorType(float32, type_.shape))
+        made = self.form_of(replace(node, results=(result,), attrs=attrs), wide)
+        if made.value == result.id:
+            made.value = -1  # it is the cast that has the node's value
+        return self.cast(made, type_.dtype, node)
+
+    def cast(self, x: Op, dtype: DType, node: Node) -> Op:
+        type_ = TensorType(dtype, x.shape)
+        if x.form == "const":
+            value = x.type.dtype.numpy.type(x.attrs["value"])
+            return self.const(value.astype(dtype.numpy).item(), type_, node)
+        return self.make("map", "cast", (x,), type_, {"dtype": dtype}, node)
+
+    def form_of(self, node: Node, ins: list[Op]) -> Op:
+        kind, type_, value = TABLE[node.op].kind, node.result.type, node.result.id
         if type_.size == 0:
             return self.const(0, type_)
         if any(x.type.size == 0 for x in ins):
