@@ -21,6 +21,7 @@ import tinyaot as ta
 import tinyaot.nn.functional as F
 from tests.agree import build
 from tinyaot import nn
+from tinyaot.errors import GradError
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -622,3 +623,21 @@ def test_retrace_finds_what_lies_outside_reach(monkeypatch: pytest.MonkeyPatch) 
         g(ta.ones(1))
     h = build(lambda x: x * 2)
     assert h(h(ta.ones(1))).item() == 4
+
+
+def test_detach_of_an_argument_that_becomes_a_view(backend: str) -> None:
+    """Without history it is no work, and of a view an error: which of them, each call finds out."""
+
+    def f(x: ta.Tensor) -> ta.Tensor:
+        x.detach_()
+        return x * 2
+
+    compiled = ta.compile(f, backend=backend)
+    whole = ta.ones(2, 2)
+    for given in (whole, whole.T, whole, whole.T):
+        for run in (f, compiled):
+            if given is whole:
+                assert run(given).tolist() == [[2, 2], [2, 2]]
+                continue
+            with pytest.raises(GradError, match="this is a view"):
+                run(given)

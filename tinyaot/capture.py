@@ -50,6 +50,7 @@ class Capture:
     rebinds: list[tuple[Slot, int]]  # attributes to set to a result
     grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
     none_grads: list[int]  # inputs whose `.grad` was read, and has to be None again
+    detached: list[int]  # inputs that were detach_ed, and may not be views
     reach: Reach
     draws: int  # random draws that a call takes
     whole_step: bool  # differentiates inside; otherwise the backward is joined to the tape
@@ -320,6 +321,7 @@ def _finish(
         rebinds,
         grads,
         none_grads=[engine.lifted.index(x) for x in engine.none_grads],
+        detached=[engine.lifted.index(x) for x in engine.detached_inputs],
         reach=reach,
         draws=engine.draws,
         whole_step=not any(o.requires_grad for o in outputs),

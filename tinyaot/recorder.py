@@ -221,8 +221,7 @@ class Recorder:
 
     def detach_(self, tensor: Tensor) -> None:
         tensor = self.resolve(tensor)
-        if tensor._chain:
-            raise GradError("detach_: this is a view; use detach()")
+        check_detachable(tensor)
         tensor._history.edge = None
         tensor._history.requires_grad = False
         tensor._history.version += 1
@@ -266,6 +265,12 @@ class Recorder:
 def eager() -> Recorder:
     """The engine outside any trace."""
     return cast(Recorder, mode.default)
+
+
+def check_detachable(tensor: Tensor) -> None:
+    """Raise GradError for a view: its history is its base's, too."""
+    if tensor._chain:
+        raise GradError("detach_: this is a view; use detach()")
 
 
 def _link(name: str, attrs: dict[str, Any], base: Tensor, out: Tensor) -> tuple[str, Any]:

@@ -170,6 +170,9 @@ class Specialization:
         for position in self.captured.none_grads:
             if sources[position]._grad is not None:
                 return f"{self.captured.inputs[position].name}.grad is not None any more"
+        for position in self.captured.detached:
+            if sources[position]._chain:
+                return f"{self.captured.inputs[position].name} is a view now"
         return None
 
     # ---- a call ---------------------------------------------------------------------------------

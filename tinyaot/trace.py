@@ -22,7 +22,7 @@ from tinyaot.errors import DTypeError, GradError, TraceError
 from tinyaot.ir import Input, InputRole, Value
 from tinyaot.location import user_location
 from tinyaot.ops.core import Primitive, mode
-from tinyaot.recorder import eager
+from tinyaot.recorder import check_detachable, eager
 from tinyaot.rule_tracer import RuleTracer
 from tinyaot.shapes import DType, Geometry, Shape, TensorType, contiguous, float64, int64
 from tinyaot.tape import Only, no_grad, nodes_between, reachable
@@ -57,6 +57,7 @@ class TraceEngine(RuleTracer):
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
         self.none_grads: list[Lifted] = []  # inputs whose `.grad` was read, and was None
+        self.detached_inputs: list[Lifted] = []  # inputs without history, of which detach_ is no op
         self.outside: list[tuple[Lifted, Lifted]] = []  # gradients by the second, through the first
         self.closed = False
 
@@ -248,6 +249,9 @@ class TraceEngine(RuleTracer):
     def detach_(self, tensor: Tensor) -> None:
         tensor = self.resolve(tensor)
         if self.edge(tensor) is None:
+            lifted = self._lifted_of(tensor)
+            check_detachable(tensor if lifted is None else lifted.source)
+            self.detached_inputs += [] if lifted is None else [lifted]
             return
         self._refuse_lifted(tensor, "detach_()")
         detached = self.detach(tensor)

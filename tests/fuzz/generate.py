@@ -183,7 +183,9 @@ class Generator:
             dtype = (
                 "float64"
                 if self.smooth
-                else self.weighted((("float32", 10), ("float64", 2), ("int64", 1), ("bool", 1)))
+                else self.weighted(
+                    (("float32", 10), ("float64", 2), ("float16", 1), ("int64", 1), ("bool", 1))
+                )
             )
             grad = ".requires_grad_()" if dtype[0] == "f" and self.chance(0.85) else ""
             if self.smooth:

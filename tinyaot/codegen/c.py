@@ -71,9 +71,10 @@ class Emitter:
 
     def source(self) -> str:
         """The whole C file."""
-        names = ["runtime.h", "vmath.h", *(["half.h"] if self.has_halves else [])]
-        parts = [*map(header, names), "static const struct tinyaot_runtime *rt;"]
+        parts = [header("runtime.h"), header("vmath.h"), "static const struct tinyaot_runtime *rt;"]
         parts.append("#define UNUSED(x) ((void)(x))")
+        if self.has_halves:
+            parts.append(header("half.h"))
         if self.products:
             parts.append(_INT_PRODUCT)
             parts += [f"INT_PRODUCT({C.memory[s]}, {s})" for s in sorted(self.products)]
