@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
-import tinyaot as ta
 from tests.trainer import Trainer
 from tinyaot.backends import cpu
 from tinyaot.codegen.alike import fold
@@ -74,16 +72,21 @@ def test_nothing_alike_stays_as_it_is() -> None:
     assert fold(alone) == alone
 
 
-@c
-def test_exponents_are_no_numbers_of_their_own() -> None:
-    def put(at: Any, a: Any, b: Any) -> Any:
-        x, y = ta.full((40,), 1e-5, dtype=ta.float64), ta.full((40,), 1e-6, dtype=ta.float64)
-        x[at], y[at] = a, b
-        return x, y
+def region(number: int, body: str) -> str:
+    return f"static void f_region_{number}(void **b, int64_t *error) {{\n  {body}\n}}\n\n"
 
-    args = ta.tensor([1, 3, 5]), ta.ones(3, dtype=ta.float64), ta.zeros(3, dtype=ta.float64)
-    for found, wanted in zip(ta.compile(put, backend="c")(*args), put(*args), strict=True):
-        assert found.tolist() == wanted.tolist()
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "*(double *)b[0] = 1e-0{};",
+        "float *__restrict__ y = b[0]; for (int64_t j = 0; j < {}; j++) y[j] = 0.0f;",
+    ],
+    ids=["exponents are no numbers", "loops of an op have constant extents"],
+)
+def test_what_is_not_folded(body: str) -> None:
+    source = region(0, body.format(5)) + region(1, body.format(6))
+    assert fold(source) == source
 
 
 @c

@@ -18,6 +18,9 @@ _REGION = re.compile(
 )
 _CALL = r"\b({})\((f->[^;]*)\);"
 _LABEL = re.compile(r"\b([bniz])(\d+)\b")  # of a variable
+# Memory of its own has a constant size; loops of its own, of an op without a tile, are slow where
+# their extents and strides are no constants.
+_OWN = ("static ", "__restrict__ ")
 _NUMBER = re.compile(r"(?<![\w.])(?<![\d.]e[-+])(\d+)L?(?![\w.])")  # but for an exponent: 1e-05
 
 
@@ -25,7 +28,7 @@ def fold(source: str) -> str:
     """`source` with each group of like regions as one function."""
     groups: dict[tuple[str, ...], list[re.Match[str]]] = {}
     for region in _REGION.finditer(source):
-        if "static " not in region[3]:  # memory of its own has a constant size
+        if not any(word in region[3] for word in _OWN):
             body = _with_local_labels(region[3])
             groups.setdefault((region[2], *_NUMBER.split(body)[::2]), []).append(region)
     calls: dict[str, str] = {}
