@@ -20,6 +20,7 @@ from tinyaot.codegen.loops import (
     Loop,
     Position,
     Random,
+    Report,
     Stmt,
     Store,
     Total,
@@ -55,10 +56,17 @@ def live(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
         if isinstance(s, Let) and not s.index and s.name not in read:
             continue
         kept.append(s)
-        read.update(name for i in indices(s) for _, name in i.terms)
-        if isinstance(s, (Let, Store, Fold)):
-            read.update(_names(s.expr))
+        read.update(read_by(s))
     return tuple(reversed(kept))
+
+
+def read_by(s: Stmt) -> Iterator[str]:
+    """The scalars and loop variables that a statement without loops reads."""
+    yield from (name for i in indices(s) for _, name in i.terms)
+    if isinstance(s, (Let, Store, Fold)):
+        yield from _names(s.expr)
+    elif isinstance(s, Report):
+        yield s.name
 
 
 def _names(e: Expr) -> Iterator[str]:

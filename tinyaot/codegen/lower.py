@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tinyaot.codegen.across import side_by_side
 from tinyaot.codegen.addresses import Addresses
 from tinyaot.codegen.flatten import flatten, live
 from tinyaot.codegen.loops import (
@@ -12,7 +13,6 @@ from tinyaot.codegen.loops import (
     Expr,
     Finish,
     Fold,
-    Index,
     Kernel,
     Let,
     Loop,
@@ -73,8 +73,9 @@ class _Lowering(Reader):
                 self.emit_reduction(op)
             else:
                 self.emit_scalar(op)
+        most = self.region.extent(self.rows[-1]) if self.rows else 1
         body: list[Stmt] = [
-            Buffer(name, op.dtype, self.region.extent(self.inner))
+            Buffer(name, op.dtype, self.region.extent(self.inner) * (most if self.across else 1))
             for op, name in (*self.kept.items(), *self.bits.items())
             if self.inner
         ]
@@ -97,9 +98,15 @@ class _Lowering(Reader):
                     )
                 )
             inside += stage.after
+        beside = False
         for a in reversed(self.rows):
-            loop = Loop(self.names[a], self.extent(a), tuple(inside))
-            inside = [*self.pre[self.depth[a]], flatten(loop)]
+            loop = flatten(Loop(self.names[a], self.extent(a), tuple(inside)))
+            made: list[Stmt] = [loop]
+            if self.across and a == self.rows[-1] and any(isinstance(s, Loop) for s in loop.body):
+                made, beside = side_by_side(loop, self.region.extent(a), self.fresh), True
+            inside = [*self.pre[self.depth[a]], *made]
+        if beside:
+            return inside
         return [self.of_any_size(s) if isinstance(s, Loop) else s for s in inside]
 
     def of_any_size(self, loop: Loop) -> Loop:
@@ -122,9 +129,7 @@ class _Lowering(Reader):
                 store = Store(array, self.index(own.strides), Var(name), op.dtype)
                 (stage.overwrites if op in self.g.overwrites else stage.body).append(store)
             if op in self.kept:
-                assert self.inner is not None
-                index = Index(0, ((1, self.names[self.inner]),))
-                stage.body.append(Store(self.kept[op], index, Var(name), op.dtype))
+                stage.body.append(Store(self.kept[op], self.in_row(), Var(name), op.dtype))
 
     def emit_scatter(self, op: Op, stage: int | None, lines: list[Stmt]) -> None:
         value = self.operand(op, 0, stage)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tinyaot.codegen.across import pays
 from tinyaot.codegen.addresses import Addresses, extent_text
 from tinyaot.codegen.loops import Combine, Index, Param, Start, Stmt
 from tinyaot.codegen.printer import Dialect
@@ -73,6 +74,7 @@ class Frame:
         self.cuts = dialect.cuts and SHORTEST <= size <= LONGEST
         self.keeps = dialect.keeps and size <= KEPT
         self.random_rows = dialect.random_rows and FEW_BITS <= size <= KEPT
+        self.across = dialect.across and self.has_short_rows()
         self.depth = {a: d for d, a in enumerate(self.rows)}
         self.names = {a: f"i{d}" for d, a in enumerate(self.rows)}
         if self.inner:
@@ -92,6 +94,13 @@ class Frame:
         self.find_stages()
         last = max([0, *self.vec.values(), *self.pos.values()])
         self.stages = [Stage() for _ in range(last + 1)]
+
+    def has_short_rows(self) -> bool:
+        """Whether the last of the row loops is the better vector loop."""
+        if self.inner is None or not self.rows or self.inner in self.region.limits:
+            return False
+        row, column, extent = self.rows[-1], self.inner, self.region.extent
+        return pays(self.g, self.nest.all, row, extent(row), column, extent(column))
 
     # ---- names ----------------------------------------------------------------------------------
     def fresh(self) -> str:
@@ -120,6 +129,15 @@ class Frame:
             if s and a in self.names and a not in without
         ]
         return Index(0, tuple(terms))
+
+    def in_row(self) -> Index:
+        """Where a row buffer has the element that the loops are at."""
+        assert self.inner is not None
+        index = Index(0, ((1, self.names[self.inner]),))
+        if not self.across:
+            return index
+        row = self.rows[-1]
+        return Index(0, ((self.region.extent(row), self.names[self.inner]), (1, self.names[row])))
 
     def varies(self, atoms: Iterable[Atom]) -> bool:
         """Whether a value changes in the inner loop."""

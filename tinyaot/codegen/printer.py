@@ -56,7 +56,8 @@ class Dialect:
     a store outside vector loops; `row`: declares elements that are kept between vector loops;
     `spare`: declares scratch of a fallback; `function`: a kernel's head; `cuts`: whether long
     chains of slow maps are cut into several loops; `keeps`: whether rows are kept between vector
-    loops, or computed again; `random_rows`: whether random bits are made a row at a time."""
+    loops, or computed again; `random_rows`: whether random bits are made a row at a time; `across`:
+    whether short rows are computed side by side."""
 
     name: str
     scalar: dict[str, str]
@@ -73,6 +74,7 @@ class Dialect:
     cuts: bool = False
     keeps: bool = True
     random_rows: bool = False
+    across: bool = False
 
 
 def literal(x: bool | int | float, dtype: DType) -> str:
@@ -305,6 +307,7 @@ C = Dialect(
     spare="static _Thread_local {0} {1}[{2}]",
     cuts=True,
     random_rows=True,
+    across=True,
 )
 
 CUDA = Dialect(

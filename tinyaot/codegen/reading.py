@@ -141,8 +141,7 @@ class Reader(Frame):
             else:
                 if op not in self.buffers:
                     self.buffers[op] = f"row{len(self.buffers)}"
-                assert self.inner is not None
-                expr = Load(self.buffers[op], Index(0, ((1, self.names[self.inner]),)))
+                expr = Load(self.buffers[op], self.in_row())
         else:
             expr = self.expression(op, stage)
         if expr not in memo:
