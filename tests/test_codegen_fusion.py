@@ -250,6 +250,19 @@ def test_a_chain_of_slow_maps_is_cut_into_short_loops() -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize(("steps", "loops"), [(4, 1), (20, 2)])
+def test_much_after_a_slow_map_has_a_loop_of_its_own(steps: int, loops: int) -> None:
+    def body(x: Sym) -> dict[str, Sym]:
+        y = e = ops.exp(x)
+        for _ in range(steps):
+            y = ops.add(ops.mul(y, 0.5), e)
+        return {"y": y}
+
+    compiled = check(program({"x": (float32, (16, 300))}, body))
+    assert compiled.source.count("#pragma omp simd") == loops
+
+
+@needs_compiler
 def test_shapes_share_a_kernel() -> None:
     def body(x: Sym, y: Sym) -> dict[str, Sym]:
         return {"a": ops.relu(x), "b": ops.relu(y)}

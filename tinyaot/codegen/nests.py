@@ -23,6 +23,7 @@ from tinyaot.passes.fusion.statements import Nest, Schedule
 from tinyaot.shapes import DType
 
 SHORTEST, LONGEST = 64, 4096  # elements of a vector loop that is worth cutting, rows kept in L1
+MUCH = 24  # maps after slow ones that are worth a loop of their own
 FEW_BITS = 8  # elements of a row whose random bits are made one by one
 KEPT = 1 << 15  # elements of a row that a stack has room for
 
@@ -48,6 +49,10 @@ class Stage:
     memo: dict[object, str] = field(default_factory=dict)
     vector: bool = True
     overwrites: list[Stmt] = field(default_factory=list)  # after all that the body reads
+
+
+def is_slow(op: Op) -> bool:
+    return op.form == "map" and TABLE[op.name].weight >= TRANSCENDENTAL
 
 
 class Frame:
@@ -149,9 +154,11 @@ class Frame:
 
     # ---- stages ---------------------------------------------------------------------------------
     def find_stages(self) -> None:
-        """A stage for every op. A chain of slow maps is cut, too: a processor overlaps the
-        iterations of a short loop, and in a long one waits for each."""
+        """A stage for every op. A chain of slow maps is cut, too, and what comes after slow maps, if
+        it is much: a processor overlaps the iterations of a short loop, and in a long one waits
+        for each."""
         deep: dict[Op, int] = {}  # the last slow map at or before an op: its stage
+        apart = self.cuts and self.after_slow() > MUCH
         for op in self.nest.all:
             after, same = -1, 0
             for access in self.g.reads[op]:
@@ -168,9 +175,9 @@ class Frame:
             else:
                 stage = max(same, after + 1)
                 before = max((deep.get(a.root, -1) for a in self.g.reads[op]), default=-1)
-                if op.form == "map" and TABLE[op.name].weight >= TRANSCENDENTAL:
-                    stage += self.cuts and before == stage
-                    before = stage
+                slow = is_slow(op)
+                stage += before == stage and (self.cuts if slow else apart)
+                before = stage if slow else before
                 self.vec[op], deep[op] = stage, before
         last = max([0, *self.vec.values(), *self.pos.values()])
         for op in self.nest.all:
@@ -180,6 +187,15 @@ class Frame:
                 self.vec[op] = max(
                     self.vec[op], *(self.vec.get(a.root, 0) for a in self.g.reads[op])
                 )
+
+    def after_slow(self) -> int:
+        """How many maps depend on a slow one, and are none themselves."""
+        after: set[Op] = set()
+        for op in self.nest.all:
+            roots = [a.root for a in self.g.reads[op]]
+            if op.form == "map" and any(is_slow(x) or x in after for x in roots):
+                after.add(op)
+        return sum(not is_slow(op) for op in after)
 
     def scalar_lines(self, op: Op, atoms: Iterable[Atom]) -> list[Stmt]:
         """Where the definition of a row-level value goes."""

@@ -24,14 +24,21 @@ typedef unsigned long long uint64_t;
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 186 /* x < 0 of an unsigned x */
 #define INLINE static __device__ __forceinline__
+#define BOUND static constexpr float
 #define UNROLL _Pragma("unroll")
 #else
 #define INLINE static inline
+#define BOUND __attribute__((weak, visibility("hidden"))) float /* its value unknown to gcc */
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 INLINE float from_bits(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 INLINE int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
+
+/* What arguments are clamped to. gcc has an instruction for `x < low ? low : x`, but sees it only
+   where both `low` are one variable, and not two copies of a constant. */
+BOUND EXP_LEAST = -104.0f, EXP_MOST = 89.0f, TANH_MOST = 10.0f, ERF_MOST = 4.0f;
+BOUND SIGMOID_LEAST = -88.7228f, SIGMOID_MOST = 87.0f;
 
 /* exp(x) = 2^n (1 + p) for x = n log 2 + r: returns p, and n + bias in *shifted. A bias of
    1.5 * 2^23 + b rounds n to an integer, and leaves n + b in the low bits of *shifted. Estrin's
@@ -54,8 +61,8 @@ INLINE float power_of_2(float shifted, int32_t up) {
 /* 2^n in two factors, 2^(n - 1) and 2, since 2^128 is too large; where 2^n may be subnormal,
    2^(n + 63) and 2^-63. */
 INLINE float exp_f32(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
+  x = x < EXP_LEAST ? EXP_LEAST : x;
+  x = x > EXP_MOST ? EXP_MOST : x;
   float shifted, p = exp_part(x, ROUND + 126.0f, &shifted);
   int32_t up = x < -86.0f ? 64 << 23 : 0;
   float t = power_of_2(shifted, up);
@@ -102,7 +109,7 @@ INLINE float log_f32(float x) {
 /* With e = 1 - exp(-2|x|): e / (2 - e). From 10 on it rounds to 1. */
 INLINE float tanh_f32(float x) {
   float a = fabsf(x);
-  a = a > 10.0f ? 10.0f : a;
+  a = a > TANH_MOST ? TANH_MOST : a;
   float e = one_minus_exp(-2.0f * a);
   return signed_as(e / (2.0f - e), x);
 }
@@ -111,7 +118,7 @@ INLINE float tanh_f32(float x) {
    rounds to 1. */
 INLINE float erf_f32(float x) {
   float a = fabsf(x);
-  a = a > 4.0f ? 4.0f : a;
+  a = a > ERF_MOST ? ERF_MOST : a;
   float s = a * a, t = s * s;
   float p = fmaf(-6.36619389e-1f, a, -1.12837923f);
   float q = fmaf(1.91530641e-2f, a, -1.02777831e-1f);
@@ -124,10 +131,10 @@ INLINE float erf_f32(float x) {
 
 /* 1 / (1 + exp(-x)), without the care that exp takes for subnormal results. */
 INLINE float sigmoid_f32(float x) {
-  float c = x > 87.0f ? 87.0f : x;
-  c = x < -88.7228f ? -88.7228f : c;
+  float c = x > SIGMOID_MOST ? SIGMOID_MOST : x;
+  c = c < SIGMOID_LEAST ? SIGMOID_LEAST : c;
   float shifted, p = exp_part(-c, ROUND + 126.0f, &shifted), t = power_of_2(shifted, 0);
-  return x < -88.7228f ? 0.0f : 1.0f / fmaf(2.0f, fmaf(t, p, t), 1.0f);
+  return x < SIGMOID_LEAST ? 0.0f : 1.0f / fmaf(2.0f, fmaf(t, p, t), 1.0f);
 }
 
 /* sin and cos: x = n pi/2 + r in double, exact enough up to |x| = 2^30; libm beyond. The quadrant n
