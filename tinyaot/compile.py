@@ -330,7 +330,7 @@ class Compiled:
         from tinyaot.timing import time_call
 
         found, bound = self._find(args, kwargs)
-        return time_call(self.__wrapped__, found, bound, args, kwargs)
+        return time_call(self.__wrapped__, self, found, bound, args, kwargs)
 
     def _retrace(
         self, found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any]

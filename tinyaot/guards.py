@@ -4,20 +4,24 @@ The slow check (`Specialization.bind`) says in words what differs. The fast one 
 line of `is` comparisons, generated once from the same facts (as TorchDynamo generates its guards):
 every object in reach is the one it was, and the arguments have the traced type. What passes it
 needs no second look; what does not is looked at slowly, and may pass that. `steady` makes the
-whole call of such lines.
+whole call of such lines. Where a backend can look at state itself, it takes most of them over (see
+`backends.watch`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import ATTRIBUTE, KEYS, LENGTH, Slot
+from tinyaot.state import ATTRIBUTE, ITEM, KEYS, LENGTH, Slot
 from tinyaot.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tinyaot.backends.watch import Watch
 
 MISS: Any = object()  # what a fast check gives for a call that it is not sure of
 
@@ -72,10 +76,12 @@ class TensorGuard:
 class Text:
     """Lines of a function that checks, and the objects that they name.
 
-    A condition that fails returns MISS, and so does one that cannot be evaluated.
+    A condition that fails returns MISS, and so does one that cannot be evaluated. What a `watch`
+    takes has no line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.watch = watch
         self.names: dict[str, Any] = {}
         self.lines: list[str] = []
         self._known: dict[int, str] = {}
@@ -138,9 +144,20 @@ class Text:
             f"tuple({at}) == {self.name(keys)}" if several else f"len({at}) == {len(keys)}"
         )
 
+    def watched(self, slot: Slot, value: Any) -> bool:
+        """Whether the watch looks if a place holds what it held."""
+        if self.watch is None:
+            return False
+        if slot.access in (LENGTH, KEYS):
+            return self.watch.length(slot.owner)
+        take = {ATTRIBUTE: self.watch.attribute, ITEM: self.watch.item}.get(slot.access)
+        return take is not None and take(slot.owner, slot.key, value)
+
     def slots(self, slots: Iterable[tuple[Slot, Any]]) -> bool:
         """Conditions that places hold what they held. Whether they have a fast form."""
         for slot, value in slots:
+            if self.watched(slot, value):
+                continue
             expression = self.read(slot)
             if expression is None:
                 return False
@@ -152,15 +169,20 @@ class Text:
                 self.require(f"{expression} is {self.name(value)}")
         return True
 
+    def field(self, owner: Any, name: str) -> None:
+        """A condition that a slot of a tensor or a history holds what it holds."""
+        value = getattr(owner, name)
+        if self.watch is None or not self.watch.slot(owner, name, value):
+            self.require(f"{self.name(owner)}.{name} is {self.name(value)}")
+
     def tensors(self, tensors: Iterable[tuple[Slot | None, Tensor]]) -> bool:
         """Conditions that places hold these tensors (no place: held by none), with the same arrays;
         a tensor's history is the same all its life. Whether they have a fast form."""
         for slot, tensor in tensors:
             if tensor._chain or not (slot is None or self.slots([(slot, tensor)])):
                 return False
-            history = tensor._history
-            self.require(f"{self.name(tensor)}._data is {self.name(tensor._data)}")
-            self.require(f"{self.name(history)}.requires_grad is {history.requires_grad}")
+            self.field(tensor, "_data")
+            self.field(tensor._history, "requires_grad")
         return True
 
     def like(
@@ -168,10 +190,12 @@ class Text:
     ) -> bool:
         """Conditions that the tensors x0, x1 ... have the types of `arguments`, and that none that
         is written shares memory with another, nor any with the arrays of these ids; names v0,
-        v1 ... for their arrays. Whether they have a fast form."""
+        v1 ... for their arrays, unless a watch takes all. Whether they have a fast form."""
+        if any(t._chain or requires_grad(t) or type(t) is not Tensor for t in arguments):
+            return False
+        if self.watch is not None:
+            return not any(written) and self.watch.arguments(arguments, owners)
         for i, tensor in enumerate(arguments):
-            if tensor._chain or requires_grad(tensor) or type(tensor) is not Tensor:
-                return False
             data, v = tensor._data, f"v{i}"
             self.lines.append(f"{v} = x{i}._data; b{i} = {v}.base")
             self.require(f"x{i}.__class__ is {self.name(Tensor)} and not x{i}._chain")

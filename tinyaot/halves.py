@@ -28,8 +28,9 @@ from tinyaot.tensor import Edge, SavedHandle, Tensor
 class Executable(Protocol):
     """What a backend makes of a planned Program: entries "step", or "forward" and "backward".
 
-    It may have two methods more, as the C backend's: `lines`, a run as text for a steady call, and
-    `idle`, a while in which runs compute nothing.
+    It may have more methods, as the C backend's: for a steady call `watch`, which takes guards, and
+    `lines`, a run as text that looks at them first; and `idle`, a while in which runs compute
+    nothing.
     """
 
     def inputs(self, entry: str) -> list[Value]:

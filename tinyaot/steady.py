@@ -10,7 +10,7 @@ case: no rebound attributes, no views among results, no gradients across the cal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from tinyaot.state import Slot
 from tinyaot.tensor import NOT_KEPT, Tensor
 from tinyaot.tree import Place
 
+if TYPE_CHECKING:
+    from tinyaot.backends.watch import Watch
+
+Lines: TypeAlias = tuple[list[str], dict[str, Any]]  # of a function, with the objects they name
 TRIES = 8  # how often a specialisation gets a new steady call
 
 
@@ -34,35 +38,59 @@ def make_steady(
     if found.steady_tries >= TRIES:
         return
     found.steady_tries += 1
-    text = guards(found, args, kwargs, bound)
+    text, plain = _guards_and_call(found, args, kwargs, bound)
     if text is None:
         return
-    lines, names = plain_call(found, text, bound) or ([], {})
-    if not lines:
+    if plain is None:
         given = ", ".join(f"x{i}" for i in range(len(bound[1])))
-        lines, names = (
-            [f"return again(sources, [{given}])"],
-            {
-                "sources": bound[0],
-                "again": found.again,
-            },
-        )
-    found.steady = text.function(lines, names)
+        names = {"sources": bound[0], "again": found.again}
+        plain = [f"return again(sources, [{given}])"], names
+    found.steady = text.function(*plain)
 
 
 def guard_of(
     found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
 ) -> Callable[..., Any] | None:
     """The guards of a steady call alone: True, or MISS."""
-    text = guards(found, args, kwargs, bound)
-    return None if text is None else text.function(["return True"], {})
+    text, _ = _guards_and_call(found, args, kwargs, bound)
+    if text is None:
+        return None
+    if text.watch is None:
+        return text.function(["return True"], {})
+    given = ", ".join(f"x{i}" for i in range(len(bound[1])))
+    return text.function([f"return MISS if look({given}) else True"], {"look": text.watch.look()})
+
+
+def _guards_and_call(
+    found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
+) -> tuple[Text | None, Lines | None]:
+    """The guards, and what `plain_call` gives. C looks at them if it makes the call."""
+    watch = _watch(found)
+    if watch is not None:
+        text = guards(found, args, kwargs, bound, watch)
+        plain = None if text is None else plain_call(found, text, bound)
+        if plain is not None:
+            return text, plain
+    text = guards(found, args, kwargs, bound, None)
+    return text, None if text is None else plain_call(found, text, bound)
+
+
+def _watch(found: Specialization) -> Watch | None:
+    """What takes guards that need no line of Python, where the backend has such a thing and looks
+    at them as part of its call."""
+    make = getattr(found.executable, "watch", None)
+    return make() if make and found.captured.whole_step else None
 
 
 def guards(
-    found: Specialization, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound
+    found: Specialization,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: Bound,
+    watch: Watch | None,
 ) -> Text | None:
-    """The conditions under which all state is surely what it was; None where one of them has no
-    fast form."""
+    """The conditions under which all state is surely what it was, but for those that the watch
+    takes; None where one of them has no fast form."""
     captured, (sources, given) = found.captured, bound
     if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
         return None
@@ -72,7 +100,7 @@ def guards(
     held += [(slot, sources[i]) for slot, i in captured.twins]
     if any(slot is not None and slot.read() is not t for slot, t in held):
         return None  # a NumPy array in reach
-    text = Text()
+    text = Text(watch)
     examples: list[Tensor] = []
     if not (text.arguments("args", args, examples) and text.arguments("kwargs", kwargs, examples)):
         return None
@@ -87,14 +115,12 @@ def guards(
     if not (text.tensors(held) and text.like(examples, written, owners)):
         return None
     for i in captured.none_grads:
-        text.require(f"{text.name(sources[i])}._grad is None")
+        text.field(sources[i], "_grad")
     return text
 
 
-def plain_call(
-    found: Specialization, text: Text, bound: Bound
-) -> tuple[list[str], dict[str, Any]] | None:
-    """Lines that make the call, and the objects that they name; None where it is not plain."""
+def plain_call(found: Specialization, text: Text, bound: Bound) -> Lines | None:
+    """Lines that make the call; None where it is not plain, or not C's though C would look."""
     captured, (sources, _) = found.captured, bound
     special = (
         *(captured.outside, captured.dead_inputs, captured.leaves, found.hiding),
@@ -116,23 +142,29 @@ def plain_call(
 
     lines: list[str] = []
     seen = [(getattr(owner, name), arrays[i]) for i, (owner, name), _ in found.numbers]
-    given = {position: f"v{i}" for position, i in at.items()}
+    given = {position: f"{'x' if text.watch else 'v'}{i}" for position, i in at.items()}
     for k, (position, (owner, name), dtype) in enumerate(found.numbers):
         n, given[position] = f"n{k}", f"n{k}[1]"
         lines.append(f"n, {n} = {text.name(owner)}.{name}, seen[{k}]")
         made_anew = f"(n, array(n, {text.name(dtype)}))"
         lines.append(f"if n is not {n}[0]: {n} = seen[{k}] = {made_anew}")
+    prepare: list[str] = []
     for position, _ in found.mutated:
         history, data = (text.name(x) for x in (sources[position]._history, arrays[position]))
-        lines.append(f"s = {history}.storage")
-        lines.append(f"if s is not None and s.handles: s.before_write({data})")
+        prepare.append(f"s = {history}.storage")
+        prepare.append(f"if s is not None and s.handles: s.before_write({data})")
     names = {"seen": seen, "array": np.array, "Tensor": Tensor, "NOT_KEPT": NOT_KEPT}
-    inline = getattr(found.executable, "lines", None)
-    inlined = inline and inline("step", arrays, given)
-    if inlined:
+    if text.watch is not None:
+        for position, _ in found.mutated:
+            text.watch.writes(sources[position]._history)
+        executable: Any = found.executable  # one that gave a watch
+        inlined = executable.lines("step", arrays, given, text.watch, prepare)
+        if inlined is None:
+            return None
         lines += inlined[0]
         names |= inlined[1]
     else:
+        lines += prepare
         names |= {"arrays": arrays, "run": found.executable.run}
         lines.append("inputs = arrays.copy()")
         lines += [f"inputs[{position}] = {x}" for position, x in given.items()]
@@ -147,7 +179,7 @@ def plain_call(
             made[index] = tensor(result.index) if result.kind == "input" else f"x{result.index}"
     for k in dict.fromkeys(r.index for r in captured.results if r.kind == "output"):
         place = found.user_at[k]
-        lines.append(f"r{k} = Tensor({f'u{place}' if inlined else f'outputs[{place}]'})")
+        lines.append(f"r{k} = Tensor({f'u{place}' if text.watch else f'outputs[{place}]'})")
     for r in captured.results:
         if r.dead is not None:
             edge = found.dead_end(sources, r.dead)

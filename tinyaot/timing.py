@@ -39,14 +39,15 @@ class Stopwatch:
 
 def time_call(
     fn: Callable[..., Any],
+    call: Callable[..., Any],
     found: Specialization,
     bound: Bound,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[dict[str, float], list[float]]:
     """Median seconds of `eager` and `compiled` calls of `fn(*args, **kwargs)`, with what `overhead`
-    gives, and those of each kernel in the record's order. A function of tensors is followed by its
-    backward."""
+    of the compiled function `call` gives, and those of each kernel in the record's order. A
+    function of tensors is followed by its backward."""
     program = found.record.stages[-1].program
     _, backend = load_backend(found.record.backend)
     arrays = all_inputs(program, found.peek(bound))
@@ -67,25 +68,30 @@ def time_call(
         run_eager(fn, found, bound, args, kwargs, Stopwatch()).seconds for _ in range(RUNS + 1)
     ]
     times = {"eager": statistics.median(eager[1:]), "compiled": statistics.median(whole[1:])}
-    times |= overhead(found, bound, args, kwargs)
+    times |= overhead(call, found, bound, args, kwargs)
     return times, [statistics.median(runs) for runs in zip(*kernels[1:], strict=True)]
 
 
 def overhead(
-    found: Specialization, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]
+    call: Callable[..., Any],
+    found: Specialization,
+    bound: Bound,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> dict[str, float]:
     """Seconds of a steady call that are not the step's: `guards` alone, and `overhead`, which is
-    guards, binding, the foreign call and the making of results. Empty for a call that is not
-    steady, and without `overhead` where the backend has no step that does nothing."""
+    all that the user's own `call(*args, **kwargs)` takes: to come to the guards, these, binding,
+    the foreign call and the making of results. Empty for a call that is not steady, and without
+    `overhead` where the backend has no step that does nothing."""
     make_steady(found, args, kwargs, bound)
     guard = guard_of(found, args, kwargs, bound)
     if guard is None or guard(args, kwargs) is MISS:
         return {}
-    times = {"guards": _seconds(guard, args, kwargs)}
+    times = {"guards": _seconds(guard, (args, kwargs), {})}
     if found.captured.whole_step and hasattr(found.executable, "idle"):
         state = [x for x in bound[0] if isinstance(x, Tensor)]
         with put_back(found, state), found.executable.idle():
-            times["overhead"] = _seconds(found.steady, args, kwargs)
+            times["overhead"] = _seconds(call, args, kwargs)
     return times
 
 
@@ -95,6 +101,6 @@ def _seconds(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     for _ in range(TRIES):
         with Stopwatch() as watch:
             for _ in range(CALLS):
-                call(args, kwargs)
+                call(*args, **kwargs)
         found.append(watch.seconds / CALLS)
     return min(found)

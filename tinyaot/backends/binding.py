@@ -16,6 +16,7 @@ from numpy import empty
 
 from tinyaot.backends.buffers import fill_with_nan
 from tinyaot.backends.runtime import load_pool
+from tinyaot.backends.watch import CHANGED, SAVED, Steady, Watch
 from tinyaot.errors import IndexingError
 from tinyaot.ir import Output
 from tinyaot.ops.check import not_within, out_of_range
@@ -67,11 +68,12 @@ class Binding:
         self.objects = (ctypes.c_size_t * arrays)()
         self.errors = np.zeros(len(entry.checks), np.int64)
         self.pointers = (ctypes.c_void_p * (arrays + 3))()
-        for at, memory in enumerate((executable.arena, executable.scratch, self.errors), arrays):
-            self.pointers[at] = memory.ctypes.data
+        memory = executable.arena, executable.scratch, self.errors
+        self.own: list[int] = [a.ctypes.data for a in memory]
+        for at, address in enumerate(self.own, arrays):
+            self.pointers[at] = address
         self.written = {at for at in picked if 0 <= at < n}
         self.bound: list[np.ndarray | None] = [None] * n
-        self.owner: object = None  # who said last which arrays stay
         runtime, _ = load_pool()
         self.nothing = ctypes.cast(runtime.tinyaot_nothing, ctypes.c_void_p).value
         function = getattr(executable.loaded, f"tinyaot_{entry.name}")
@@ -86,34 +88,34 @@ class Binding:
         self.function, self.address = runtime.tinyaot_call, ctypes.addressof(self.frame)
 
     def lines(
-        self, inputs: Sequence[np.ndarray], given: Mapping[int, str]
+        self,
+        inputs: Sequence[np.ndarray],
+        given: Mapping[int, str],
+        watch: Watch,
+        prepare: Sequence[str],
     ) -> tuple[list[str], dict[str, Any]]:
         """See `Executable.lines`; without the lock."""
-        fixed, token = [None if j in given else a for j, a in enumerate(inputs)], object()
-        names = {
-            "c_bound": self,
-            "c_fixed": fixed,
-            "c_token": token,
-            "c_objects": self.objects,
-            "c_call": self.function,
-            "c_address": self.address,
-            "empty": empty,
-        }
-        lines = ["if c_bound.owner is not c_token: c_bound.fix(c_fixed, c_token)"]
-        lines += [f"c_objects[{j}] = id({name})" for j, name in given.items()]
+        made = [slot for slot, _, _ in self.made]
+        arrays = [None if j in given else a for j, a in enumerate(inputs)] + [None] * len(made)
+        steady = Steady(self.frame, self.own, arrays, [*given, *made], watch)
+        names: dict[str, Any] = {"c_bound": self, "empty": empty}
+        names |= {"c_step": steady.function("step"), "c_anyway": steady.function("step_anyway")}
+        lines, arguments = [], [*given.values()]
         for slot, shape, dtype in self.made:
             k = self.fresh_at[slot - len(inputs)]
             names |= {f"shape{k}": shape, f"dtype{k}": dtype}
-            lines.append(f"u{k} = empty(shape{k}, dtype{k}); c_objects[{slot}] = id(u{k})")
-        lines.append("if c_call(c_address): raise c_bound.error()")
+            lines.append(f"u{k} = empty(shape{k}, dtype{k})")
+            arguments.append(f"u{k}")
+        listed = ", ".join(arguments)
+        lines += [
+            f"done = c_step({listed})",
+            f"if done == {SAVED}:",
+            *(f"  {line}" for line in prepare),
+            f"  done = c_anyway({listed})",
+            f"if done == {CHANGED}: return MISS",
+            "if done: raise c_bound.error()",
+        ]
         return lines, names
-
-    def fix(self, inputs: Sequence[np.ndarray | None], owner: object) -> None:
-        """Point at arrays that stay; None where the caller says an array at each call."""
-        for at, array in enumerate(inputs):
-            self.objects[at] = id(array)
-        self.bound = [None] * len(inputs)
-        self.owner = owner
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         dense = [] if all(map(is_, inputs, self.bound)) else self._bind(inputs)
@@ -148,7 +150,6 @@ class Binding:
     def _bind(self, inputs: Sequence[np.ndarray]) -> list[tuple[int, np.ndarray]]:
         """Point at these arrays. Of those that C cannot use in place: (position, dense copy)."""
         copies = []
-        self.owner = None
         for at, array in enumerate(inputs):
             if self.bound[at] is array:
                 continue

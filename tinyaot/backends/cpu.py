@@ -26,6 +26,7 @@ from tinyaot.backends.machine import this_machine, thread_count
 from tinyaot.backends.runtime import load_pool, pack_bytes
 from tinyaot.backends.runtime import prepare as prepare
 from tinyaot.backends.toolchain import Build, find_compiler
+from tinyaot.backends.watch import Watch, can_watch
 from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
@@ -272,16 +273,27 @@ class Executable:
                 fill_with_nan(self.scratch)
             return self.entries[entry].run(inputs)
 
+    def watch(self) -> Watch | None:
+        """What takes the guards of a steady call, if C can look at them."""
+        return None if self.poison or not can_watch() else Watch()
+
     def lines(
-        self, entry: str, inputs: Sequence[np.ndarray], given: Mapping[int, str]
+        self,
+        entry: str,
+        inputs: Sequence[np.ndarray],
+        given: Mapping[int, str],
+        watch: Watch,
+        prepare: Sequence[str],
     ) -> tuple[list[str], dict[str, Any]] | None:
         """Lines of Python that run once, as `run` does, with `inputs` but for those that the text
-        names in `given`, of the same types; and the objects that they name. They leave each fresh
-        output in `u<position>`. None where there is more to do for a run."""
+        names in `given`, of the same types; and the objects that they name. They return MISS where
+        a fact of `watch` does not hold, do what the lines `prepare` say where what is written was
+        saved, and leave each fresh output in `u<position>`. None where there is more to do for a
+        run."""
         bound = self.entries[entry]
-        if self.poison or bound.empty or not all(a.flags.c_contiguous for a in inputs):
+        if bound.empty or not all(a.flags.c_contiguous for a in inputs):
             return None
-        lines, names = bound.lines(inputs, given)
+        lines, names = bound.lines(inputs, given, watch, prepare)
         return ["with c_lock:", *(f"  {line}" for line in lines)], {**names, "c_lock": self.lock}
 
     @contextmanager

@@ -163,22 +163,4 @@ void tinyaot_provide(int itemsize, void *product) {
     runtime.gemm_f64 = product;
 }
 
-/* A call by arrays: each object's first word behind its header, of `header` bytes, is the address
-   of its data, as NumPy's C interface promises. */
-struct call {
-  int (*step)(void **pointers);
-  int64_t header, arrays;
-  char **objects;
-  void **pointers;
-};
-
-int tinyaot_call(const struct call *c) {
-  for (int64_t i = 0; i < c->arrays; i++) c->pointers[i] = *(void **)(c->objects[i] + c->header);
-  return c->step(c->pointers);
-}
-
-/* A step that does nothing, to time the rest of a call. */
-int tinyaot_nothing(void **pointers) {
-  (void)pointers;
-  return 0;
-}
+#include "call.h"
