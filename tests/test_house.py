@@ -47,6 +47,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
         "rule_tracer",
         "trace",
         "state",
+        "assigned",
         "results",
         "capture",
         "guards",

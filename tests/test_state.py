@@ -11,8 +11,9 @@ import enum
 import gc
 import sys
 import types
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -380,6 +381,82 @@ def tensor_held_twice_and_given_up_once() -> Case:
     w = ta.full((4,), 2.0)
     box = types.SimpleNamespace(a=w, b=w)
     return lambda x: x * 1 if box.a is None else x * box.a * box.b, lambda: setattr(box, "a", None)
+
+
+@case
+def attribute_of_a_function() -> Case:
+    def fn(x: Any) -> Any:
+        return x * fn.k  # type: ignore[attr-defined]
+
+    fn.k = 2.0  # type: ignore[attr-defined]
+    return fn, lambda: setattr(fn, "k", 3.0)
+
+
+class Shared:
+    sizes: ClassVar[list[int]] = [1, 2]
+    weight = ta.ones(4)
+    pair = (1.0, 2.0)
+
+
+@case
+def list_of_a_class() -> Case:
+    Shared.sizes = [1, 2]
+    return lambda x: x * Shared.sizes[0], lambda: Shared.sizes.__setitem__(0, 7)
+
+
+@case
+def tensor_of_a_class_rebound() -> Case:
+    Shared.weight = ta.ones(4)
+    return lambda x: x * Shared.weight, lambda: setattr(Shared, "weight", ta.full((4,), 5.0))
+
+
+@case
+def tuple_of_a_class_rebound() -> Case:
+    Shared.pair = (1.0, 2.0)
+    return lambda x: x * Shared.pair[0], lambda: setattr(Shared, "pair", (4.0, 5.0))
+
+
+@case
+def a_set_grown() -> Case:
+    members = {1, 2}
+    return lambda x: x * len(members), lambda: members.add(3)
+
+
+@case
+def a_deque_that_turns() -> Case:
+    window = deque([ta.ones(4)], maxlen=2)
+    return lambda x: x * window[0], lambda: window.appendleft(ta.full((4,), 5.0))
+
+
+@case
+def attribute_of_a_list() -> Case:
+    class Scaled(list[float]):
+        scale = 1.0
+
+    held = Scaled([2.0])
+    held.scale = 3.0
+    return lambda x: x * held[0] * held.scale, lambda: setattr(held, "scale", 4.0)
+
+
+@case
+def dict_read_by_attributes() -> Case:
+    class Options(dict[str, Any]):
+        __getattr__ = dict.__getitem__
+
+    held = Options(inner=Options(b=3.0))
+    return lambda x: x * held.inner.b, lambda: held.inner.__setitem__("b", 5.0)
+
+
+@case
+def numpy_array_read_as_a_number() -> Case:
+    a = np.ones(4, np.float32)
+    return lambda x: x * float(a[0]), lambda: a.fill(3.0)
+
+
+@case
+def numpy_array_made_a_tensor() -> Case:
+    a = np.ones(4, np.float32)
+    return lambda x: x * ta.tensor(a), lambda: a.fill(3.0)
 
 
 def results(fn: Callable[..., Any], x: Any) -> tuple[np.ndarray, bool]:

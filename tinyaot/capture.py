@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from tinyaot.assigned import Assigned
 from tinyaot.errors import MutationError, TraceError
 from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program, Value
-from tinyaot.location import Loc
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping, siblings
 from tinyaot.results import Result, Results, freed_ops, is_dead, retains_grad, uses_of
-from tinyaot.state import GRAD, Reach, Slot, attribute_slot, find_reach
+from tinyaot.state import GRAD, Reach, Slot, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
-from tinyaot.traced import Lifted, NeedBases, NeedDepth, Traced
+from tinyaot.traced import Lifted, NeedBases, NeedDepth
 from tinyaot.tree import Place, leaves, map_tensors
 
 
@@ -47,7 +47,8 @@ class Capture:
     arguments: list[Argument]  # the tensor arguments, in call order
     results: list[Result]
     tree: Any  # the returned containers, with a Place in `results` for each tensor
-    rebinds: list[tuple[Slot, int]]  # attributes to set to a result
+    rebinds: list[tuple[Slot, int]]  # places to set to a result
+    settings: list[tuple[Slot, Any]]  # places to set to a number, a flag, a string ...
     grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
     none_grads: list[int]  # inputs whose `.grad` was read, and has to be None again
     detached: list[int]  # inputs that were detach_ed, and may not be views
@@ -113,24 +114,24 @@ def _attempt(
                 tensors.append(leaf)
     reach = find_reach(fn, [(p, x) for p, x in named if _is_object(x)])
     grad_mode = mode.grad_enabled
-    names = {id(x): set(vars(x)) for x in reach.objects.values() if _has_attributes(x)}
-    before = [(slot, slot.read()) for slot in reach.slots()]
-    identities = [(slot, value) for slot, value in reach.identities + reach.scalars]
+    assigned = Assigned(reach)
     try:
         with using(engine):
             out = fn(*args, **kwargs)
     except BaseException:
         with suppress(TraceError):
-            _new_attributes(reach, names)
+            assigned.take_new()
         with suppress(MutationError):
             _check_bases(engine)  # without them the error may be none
         raise
     finally:
         mode.grad_enabled = grad_mode
-        escaped = _put_back(before + identities)
+        assigned.put_back()
+        assigned.take_hypers(engine)
+    assigned.check_random()
     with using(engine):
-        escaped += _new_attributes(reach, names)
-        found = _finish(engine, fn, out, tensors, reach, escaped, keep_grads)
+        assigned.take_new()
+        found = _finish(engine, fn, out, tensors, reach, assigned, keep_grads)
     _check_bases(engine)
     return found
 
@@ -197,62 +198,13 @@ def _argument_leaves(
     return found
 
 
-def _put_back(before: list[tuple[Slot, Any]]) -> list[tuple[Slot, Tensor]]:
-    """Undo what the trace assigned to tensor slots; the assignments become outputs."""
-    assigned = []
-    for slot, old in before:
-        now = slot.read()
-        if now is old:
-            continue
-        if isinstance(now, Tensor):
-            assigned.append((slot, now))
-            slot.write(old)
-    return assigned
-
-
-def _has_attributes(x: Any) -> bool:
-    return not isinstance(x, (Tensor, type, list, dict)) and hasattr(x, "__dict__")
-
-
-def _new_attributes(reach: Reach, names: dict[int, set[str]]) -> list[tuple[Slot, Tensor]]:
-    """Take back the tensors that the trace put in new attributes (`names` are the old ones).
-
-    Raises TraceError for a traced tensor in a container.
-    """
-    found = []
-    for owner in list(reach.objects.values()):
-        if isinstance(owner, (list, dict)):
-            for value in owner.values() if isinstance(owner, dict) else owner:
-                if isinstance(value, Tensor) and value.is_traced:
-                    raise TraceError(
-                        f"a traced tensor ({value.type}) was stored in a {type(owner).__name__} "
-                        f"that outlives the compiled function: it would have no value there; "
-                        f"return it instead. It is made",
-                        at=_made_at(value),
-                    )
-        elif _has_attributes(owner):
-            for name, value in list(vars(owner).items()):
-                if isinstance(value, Tensor) and name not in names[id(owner)]:
-                    found.append((attribute_slot(owner, name), value))
-                    del vars(owner)[name]
-    return found
-
-
-def _made_at(tensor: Tensor) -> Loc | None:
-    """The user's line that a traced tensor comes from (None: the call)."""
-    data: Traced = tensor._data
-    engine = cast(TraceEngine, data.engine)
-    made = [n.loc for n in engine.builder.nodes if data.value in n.results]
-    return made[0] if made else None
-
-
 def _finish(
     engine: TraceEngine,
     fn: Any,
     out: Any,
     tensors: list[Tensor],
     reach: Reach,
-    escaped: list[tuple[Slot, Tensor]],
+    assigned: Assigned,
     keep_grads: bool,
 ) -> Capture:
     arguments = []
@@ -262,7 +214,7 @@ def _finish(
         arguments.append(Argument(position, () if base is t else t._chain))
     results = Results(engine, [engine.resolve(t) for t in tensors])
     tree = map_tensors(out, lambda t: Place(results.add(t)))
-    rebinds = [(slot, results.add(t)) for slot, t in escaped]
+    rebinds = [(slot, results.add(t)) for slot, t in assigned.tensors]
     grads: list[tuple[int, int | None]] = []
     for lifted, value in engine.grads.values():
         index = engine.lifted.index(lifted)
@@ -283,6 +235,7 @@ def _finish(
     retained = [i for i, t in enumerate(results.tensors) if retains_grad(engine, t)]
     results.resolve()
     slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
+    reach.guard_arrays({id(x.source._data) for x in engine.lifted if isinstance(x.source, Tensor)})
     outputs, alive = list(results.outputs), list(results.edges)
     written: dict[int, Tensor] = {}  # inputs, where autograd recorded it
     dead_inputs: dict[int, int] = {}
@@ -319,6 +272,7 @@ def _finish(
         results.results,
         tree,
         rebinds,
+        assigned.plain,
         grads,
         none_grads=[engine.lifted.index(x) for x in engine.none_grads],
         detached=[engine.lifted.index(x) for x in engine.detached_inputs],

@@ -227,7 +227,10 @@ class Compiled:
         made = self._specialize(args, kwargs, why)
         bound = made.bind(args, kwargs)
         if isinstance(bound, str):
-            raise TinyaotError(f"{self._name}: state changed while it was compiled: {bound}")
+            raise TinyaotError(
+                f"{self._name}: the function changes what it reaches: {bound}; compiled code "
+                f"sets attributes to tensors, numbers and strings alone: do the rest outside of it"
+            )
         return made, bound
 
     @property
@@ -288,7 +291,7 @@ class Compiled:
             self._warned = True
             warnings.warn(
                 f"{self._name} was compiled {len(self._specializations)} times; last because: "
-                f"{why}",
+                f"{why}{' (the function itself sets it)' if captured.settings else ''}",
                 stacklevel=4,
             )
         return made

@@ -125,7 +125,10 @@ class EagerEngine(Recorder):
         return Tensor(ops.philox(generator.seed, generator.take(), shape))
 
     def hyper(self, owner: Any, name: str) -> Any:
-        return getattr(owner, name)
+        return vars(owner)[name]
+
+    def touch_hyper(self, owner: Any, name: str, assigned: bool) -> None:
+        """A hyperparameter is read as a number, or set: nothing to eager, much to a trace."""
 
     def write(self, dst: Tensor, src: Tensor) -> None:
         self.check_write(dst, src)

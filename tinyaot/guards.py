@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import ATTRIBUTE, ITEM, KEYS, LENGTH, Slot
+from tinyaot.state import ATTRIBUTE, BY_VALUE, ITEM, KEYS, LENGTH, Slot
 from tinyaot.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ class Text:
                 return False
             if slot.access is KEYS:
                 self.keys(self.name(slot.owner), value)
-            elif slot.access is LENGTH:
-                self.require(f"{expression} == {value}")
+            elif slot.access in BY_VALUE:
+                self.require(f"{expression} == {self.name(value)}")
             else:
                 self.require(f"{expression} is {self.name(value)}")
         return True

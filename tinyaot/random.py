@@ -22,6 +22,7 @@ class Generator:
     def __init__(self, seed: int = 0) -> None:
         self.seed = 0
         self.draw = 0
+        self.seedings = 0  # how often it was set: no trace may do that
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -34,6 +35,7 @@ class Generator:
             raise ArgumentError(f"manual_seed: {seed} is not a seed; it must fit 64 bits")
         self.seed = seed - 2**64 if seed >= 2**63 else seed
         self.draw = 0
+        self.seedings += 1
         return self
 
     def initial_seed(self) -> int:
@@ -53,6 +55,7 @@ class Generator:
     def set_state(self, state: tuple[int, int]) -> None:
         """Go on from what `get_state` gave."""
         self.seed, self.draw = map(operator.index, state)
+        self.seedings += 1
 
     def __repr__(self) -> str:
         return f"Generator(seed={self.initial_seed()}, draw={self.draw})"

@@ -224,7 +224,7 @@ class Specialization:
     def _arrays(self, sources: list[Any]) -> list[np.ndarray]:
         arrays: list[Any] = [x._data if isinstance(x, Tensor) else None for x in sources]
         for position, (owner, name), dtype in self.numbers:
-            arrays[position] = np.array(getattr(owner, name), dtype)
+            arrays[position] = np.array(vars(owner)[name], dtype)
         return arrays
 
     def _user_arrays(
@@ -280,6 +280,8 @@ class Specialization:
             node.hide(k, map(eager().edge, found))
         for slot, index in captured.rebinds:
             slot.write(results[index])
+        for slot, value in captured.settings:
+            slot.write(value)
         for position, kept in captured.grads:
             tensor: Tensor = sources[position]
             if kept is None:

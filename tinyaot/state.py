@@ -14,6 +14,7 @@ import enum
 import functools
 import operator
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,9 @@ from tinyaot.shapes import DType
 from tinyaot.tensor import Tensor
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType, np.generic)
+CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 COMPILED_METHODS = "_tinyaot_compiled_methods"  # where an object keeps its own compiled methods
+LARGE = 2**16  # bytes of a NumPy array
 _MISSING = object()
 
 
@@ -58,11 +61,21 @@ def _set_attribute(owner: Any, key: Any, value: Any) -> None:
     owner.__dict__[key] = value
 
 
+def _set_field(owner: Any, key: Any, value: Any) -> None:
+    if value is _MISSING:
+        delattr(owner, key)
+    else:
+        setattr(owner, key, value)
+
+
 ATTRIBUTE = Access(lambda o, key: o.__dict__.get(key, _MISSING), _set_attribute, "{0}[{1}]")
-FIELD = Access(lambda o, key: getattr(o, key, _MISSING), setattr, "getattr({0}, {1})")
+FIELD = Access(lambda o, key: getattr(o, key, _MISSING), _set_field, "getattr({0}, {1})")
 ITEM = Access(_item, operator.setitem, "{0}[{1}]")
-CELL = Access(_cell, lambda o, key, x: setattr(o, "cell_contents", x), "{0}.cell_contents")
+CELL = Access(_cell, lambda o, key, x: _set_field(o, "cell_contents", x), "{0}.cell_contents")
 LENGTH = Access(lambda o, key: len(o), text="len({0})")
+MEMBERS = Access(lambda o, key: frozenset(o), text="frozenset({0})")
+CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumPy array
+BY_VALUE = (LENGTH, MEMBERS, CONTENTS)  # what they read is new at each call
 KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
 GRAD = Access(getattr)  # of a tensor in reach
 
@@ -90,6 +103,25 @@ def attribute_slot(owner: Any, name: str) -> Slot:
     return Slot(name, owner, name, ATTRIBUTE)
 
 
+def number_of_attributes(path: str, owner: Any) -> tuple[Slot, int]:
+    """A guard on how many attributes an object has."""
+    attributes = vars(owner)
+    slot = Slot(f"the number of attributes of {path or 'self'}", attributes, None, LENGTH)
+    return slot, len(attributes)
+
+
+def is_plain(x: Any) -> bool:
+    """Whether a value is nothing but scalars: a trace can take it back, and a call set it."""
+    return isinstance(x, SCALARS) or (type(x) is tuple and all(map(is_plain, x)))
+
+
+def same_plain(a: Any, b: Any) -> bool:
+    """Whether plain values are equal in type and value."""
+    if type(a) is tuple and type(b) is tuple:
+        return len(a) == len(b) and all(map(same_plain, a, b))
+    return type(a) is not tuple and same_scalar(a, b)
+
+
 def same_scalar(a: Any, b: Any) -> bool:
     """Equal in type and value; NaN equals itself, 0.0 differs from -0.0."""
     if a is b:
@@ -109,10 +141,37 @@ class Reach:
     objects: dict[int, Any]  # keeps what ids name alive
     scalars: list[tuple[Slot, Any]]
     identities: list[tuple[Slot, Any]]
+    codes: list[types.CodeType]  # of the user's functions
+    entry: str  # the name of the one that is called
 
     def slots(self) -> Iterator[Slot]:
         for slots in self.tensors.values():
             yield from slots
+
+    def guard_arrays(self, inputs: set[int]) -> None:
+        """Guard the NumPy arrays that are no inputs (by id), but may have been read as numbers: by
+        what they hold, and the large ones by identity."""
+        named = self.named()
+        for key, slots in self.tensors.items():
+            array = self.objects[key]
+            slots = [s for s in slots if s.access is not ATTRIBUTE or s.key in named]
+            if isinstance(array, np.ndarray) and key not in inputs and slots:
+                self.identities += [(slot, array) for slot in slots]
+                if array.nbytes <= LARGE:
+                    contents = Slot(f"what {slots[0].path} holds", array, None, CONTENTS)
+                    self.scalars.append((contents, contents.read()))
+
+    def named(self) -> set[str]:
+        """The globals and attributes that are named by the functions that those names lead to from
+        the one that is called."""
+        found, todo = {self.entry, "forward"}, self.codes
+        while True:
+            now = [c for c in todo if c.co_name in found or c.co_name[:1] == "<" or _is_implied(c)]
+            if not now:
+                return found
+            for code in now:
+                found.update(code.co_names, code.co_freevars, code.co_cellvars)
+            todo = [c for c in todo if c not in now]
 
     def changed(self) -> str | None:
         """The first guard that fails, in words; None while all hold."""
@@ -122,13 +181,16 @@ class Reach:
         for slot, value in self.scalars:
             now = slot.access.read(slot.owner, slot.key)
             if now is not value and not same_scalar(now, value):
+                if slot.access is CONTENTS:
+                    return f"{slot.path} changed"
                 return f"{slot.path} changed from {value!r} to {now!r}"
         return None
 
 
 def find_reach(fn: Any, arguments: list[tuple[str, Any]]) -> Reach:
     """Walk from a function and its (non-tensor) argument objects."""
-    walk = _Walk()
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    walk = _Walk(code.co_name if code else "__call__")
     for path, value in arguments:
         walk.follow(path, value)
     walk.follow("", fn)
@@ -136,9 +198,14 @@ def find_reach(fn: Any, arguments: list[tuple[str, Any]]) -> Reach:
     return walk.reach
 
 
+def _is_implied(code: types.CodeType) -> bool:
+    """Whether a method may be called without being named."""
+    return code.co_name.startswith("__") and code.co_name != "__init__"
+
+
 class _Walk:
-    def __init__(self) -> None:
-        self.reach = Reach({}, {}, [], [])
+    def __init__(self, entry: str) -> None:
+        self.reach = Reach({}, {}, [], [], [], entry)
         self.todo: list[tuple[str, Any]] = []
         self.globals_seen: set[tuple[int, str]] = set()
 
@@ -176,15 +243,10 @@ class _Walk:
             self.follow(path or "self", value.__self__)
         elif isinstance(value, types.FunctionType):
             self.function(value)
-        elif isinstance(value, Mapping):
-            self.whole(path + " (its keys)", value, KEYS)
-            for key in value:
-                self.slot(f"{path}[{key!r}]", value, key, ITEM)
-        elif isinstance(value, (list, tuple)):
-            if isinstance(value, list):
-                self.whole(f"len({path})", value, LENGTH)
-            for i in range(len(value)):
-                self.slot(f"{path}[{i}]", value, i, ITEM)
+        elif isinstance(value, CONTAINERS):
+            self.container(path, value)
+            if is_user_class(type(value)):
+                self.attributes(path, value)
         elif isinstance(value, type):
             self.methods(value)
         elif isinstance(value, functools.partial):
@@ -193,13 +255,29 @@ class _Walk:
         else:
             self.attributes(path, value)
 
+    def container(self, path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            self.whole(path + " (its keys)", value, KEYS)
+            for key in value:
+                self.slot(f"{path}[{key!r}]", value, key, ITEM)
+        elif isinstance(value, (set, frozenset)):
+            self.whole(path + " (its members)", value, MEMBERS)
+            for member in value:
+                if not isinstance(member, (Tensor, *SCALARS)) and not _is_opaque(member):
+                    self.follow(path, member)
+        else:
+            if not isinstance(value, tuple):
+                self.whole(f"len({path})", value, LENGTH)
+            for i in range(len(value)):
+                self.slot(f"{path}[{i}]", value, i, ITEM)
+
     def whole(self, path: str, owner: Any, access: Access) -> None:
         """Guard what is said of a whole container: its length, or its keys."""
         slot = Slot(path, owner, None, access)
         self.reach.scalars.append((slot, slot.read()))
 
     def attributes(self, path: str, value: Any) -> None:
-        wrapped = getattr(value, "__wrapped__", None)  # a compiled or otherwise decorated function
+        wrapped = getattr(value, "__dict__", {}).get("__wrapped__")  # a decorated function
         if wrapped is not None:
             self.follow(path, wrapped)
             if type(value).__module__ == "tinyaot.compile":
@@ -207,7 +285,7 @@ class _Walk:
         skip = set(getattr(type(value), "hyperparameters", ()))
         skip |= {"__wrapped__", COMPILED_METHODS}
         if hasattr(value, "__dict__"):
-            self.whole(f"the number of attributes of {path or 'self'}", vars(value), LENGTH)
+            self.reach.scalars.append(number_of_attributes(path, value))
         for name in list(getattr(value, "__dict__", ())):
             if name not in skip:
                 self.slot(f"{path}.{name}" if path else name, value, name, ATTRIBUTE)
@@ -217,7 +295,7 @@ class _Walk:
         self.methods(type(value))
 
     def methods(self, cls: type) -> None:
-        """User-defined methods may name globals; class attributes are guarded, too."""
+        """User-defined methods may name globals; what else a class holds is state, too."""
         for base in cls.__mro__:
             if not is_user_class(base):
                 continue
@@ -225,12 +303,14 @@ class _Walk:
                 member = getattr(member, "__func__", getattr(member, "fget", member))
                 if isinstance(member, types.FunctionType):
                     self.follow(f"{base.__name__}.{name}", member)
-                elif isinstance(member, SCALARS) and not name.startswith("__"):
+                elif not (hasattr(member, "__get__") or name.startswith(("__", "_abc_"))):
                     self.slot(f"{base.__name__}.{name}", base, name, FIELD)
 
     def function(self, fn: types.FunctionType) -> None:
         if not is_user_file(fn.__code__.co_filename):
             return
+        if vars(fn):
+            self.attributes(fn.__name__, fn)
         names = fn.__code__.co_freevars
         for name, cell in zip(names, fn.__closure__ or (), strict=True):
             self.slot(name, cell, None, CELL)
@@ -240,6 +320,7 @@ class _Walk:
         codes = [fn.__code__]
         for code in codes:
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+        self.reach.codes += codes
         named = {n for code in codes for n in code.co_names}
         for name in sorted(named):
             if name in fn.__globals__ and (id(fn.__globals__), name) not in self.globals_seen:
@@ -285,7 +366,7 @@ def _is_opaque(value: Any) -> bool:
     ):
         return True
     root = (type(value).__module__ or "").split(".")[0]
-    if isinstance(value, (list, tuple, dict, types.FunctionType, types.MethodType)):
+    if isinstance(value, (*CONTAINERS, types.FunctionType, types.MethodType)):
         return False
     if isinstance(value, type):
         return not is_user_class(value)

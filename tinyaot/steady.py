@@ -124,7 +124,7 @@ def plain_call(found: Specialization, text: Text, bound: Bound) -> Lines | None:
     captured, (sources, _) = found.captured, bound
     special = (
         *(captured.outside, captured.dead_inputs, captured.leaves, found.hiding),
-        *(captured.rebinds, captured.inner_grads, captured.retained),
+        *(captured.rebinds, captured.settings, captured.inner_grads, captured.retained),
     )
     if any(special) or not captured.whole_step:
         return None
@@ -141,11 +141,11 @@ def plain_call(found: Specialization, text: Text, bound: Bound) -> Lines | None:
         return f"x{at[position]}" if position in at else text.name(sources[position])
 
     lines: list[str] = []
-    seen = [(getattr(owner, name), arrays[i]) for i, (owner, name), _ in found.numbers]
+    seen = [(vars(owner)[name], arrays[i]) for i, (owner, name), _ in found.numbers]
     given = {position: f"{'x' if text.watch else 'v'}{i}" for position, i in at.items()}
     for k, (position, (owner, name), dtype) in enumerate(found.numbers):
         n, given[position] = f"n{k}", f"n{k}[1]"
-        lines.append(f"n, {n} = {text.name(owner)}.{name}, seen[{k}]")
+        lines.append(f"n, {n} = {text.name(owner)}.__dict__[{name!r}], seen[{k}]")
         made_anew = f"(n, array(n, {text.name(dtype)}))"
         lines.append(f"if n is not {n}[0]: {n} = seen[{k}] = {made_anew}")
     prepare: list[str] = []

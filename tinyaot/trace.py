@@ -28,6 +28,7 @@ from tinyaot.shapes import DType, Geometry, Shape, TensorType, contiguous, float
 from tinyaot.tape import Only, no_grad, nodes_between, reachable
 from tinyaot.tensor import Chain, Edge, History, NotKept, SavedHandle, Tensor, base_of
 from tinyaot.traced import (
+    Hyper,
     Lifted,
     NeedBases,
     OuterNode,
@@ -53,7 +54,7 @@ class TraceEngine(RuleTracer):
         self._shadows: dict[int, Lifted] = {}
         self._replayed: dict[Any, Tensor] = {}
         self._detached: dict[History, Tensor] = {}  # bases after detach_
-        self._hypers: dict[tuple[int, str], Tensor] = {}
+        self.touched: dict[tuple[int, str], Hyper] = {}
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
         self.none_grads: list[Lifted] = []  # inputs whose `.grad` was read, and was None
@@ -125,14 +126,21 @@ class TraceEngine(RuleTracer):
         return lifted.shadow
 
     def hyper(self, owner: Any, name: str) -> Any:
-        value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        value, hyper = vars(owner)[name], self._hyper(owner, name)
+        if hyper.assigned or isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.touch_hyper(owner, name, False)
             return value
-        key = id(owner), name
-        if key not in self._hypers:
+        if hyper.shadow is None:
             path = f"{type(owner).__name__}.{name}"
-            self._hypers[key] = self._input("hyper", (owner, name), float64, path)
-        return self._hypers[key]
+            hyper.shadow = self._input("hyper", (owner, name), float64, path)
+        return hyper.shadow
+
+    def touch_hyper(self, owner: Any, name: str, assigned: bool) -> None:
+        (hyper := self._hyper(owner, name)).assigned |= assigned
+        hyper.read |= not hyper.assigned
+
+    def _hyper(self, owner: Any, name: str) -> Hyper:
+        return self.touched.setdefault((id(owner), name), Hyper(owner, name, vars(owner)[name]))
 
     def random_bits(self, shape: Shape) -> Tensor:
         if self._random is None:

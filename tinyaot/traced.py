@@ -39,6 +39,19 @@ class Lifted:
 
 
 @dataclass(slots=True, eq=False)
+class Hyper:
+    """A hyperparameter that the trace came across, as it was then. One that the function `read` as
+    a number is guarded, one that it `assigned` is a constant from there on."""
+
+    owner: Any
+    name: str
+    before: Any
+    read: bool = False
+    assigned: bool = False
+    shadow: Tensor | None = None  # the input for it
+
+
+@dataclass(slots=True, eq=False)
 class Traced:
     """What stands in `Tensor._data` inside a trace: an IR value and how it sees its storage."""
 

@@ -53,6 +53,9 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     elif is_scalar(data) and is_tracing():  # part of the program, not an input of it
         own = dtype_of(data.dtype) if isinstance(data, np.generic) else scalar_dtype(data)
         made = constant(as_scalar("tensor", data, wanted or own), wanted or own)
+    elif isinstance(data, np.ndarray) and is_tracing():  # one in reach is an input
+        made = engine().literal(as_array("tensor", data))
+        made = made if wanted is None else cast(made, wanted)
     else:
         made = engine().literal(np.array(as_array("tensor", data, wanted), order="C"))
     return made.requires_grad_() if requires_grad else made

@@ -21,6 +21,22 @@ from tinyaot.tensor import Tensor, engine
 State = dict[str, Tensor]  # of one parameter
 
 
+class _Number:
+    """An attribute that may change at any time: compiled steps take it as an input. They are told
+    of code that reads it as a Python number (they are right for this number alone) or sets it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, group: Any, owner: type) -> Any:
+        engine().touch_hyper(group, self.name, False)
+        return vars(group)[self.name]
+
+    def __set__(self, group: Any, value: Any) -> None:
+        engine().touch_hyper(group, self.name, True)
+        vars(group)[self.name] = value
+
+
 class ParamGroup:
     """Parameters with the same hyperparameters, which are attributes (and items, as in torch).
 
@@ -28,6 +44,7 @@ class ParamGroup:
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("lr",)  # read anew at every compiled step
+    lr = _Number()
 
     def __init__(self, params: list[Tensor], options: Mapping[str, Any]) -> None:
         self.params = params
@@ -37,7 +54,7 @@ class ParamGroup:
     def __getitem__(self, name: str) -> Any:
         if name not in self.__dict__:
             raise KeyError(name)
-        return self.__dict__[name]
+        return getattr(self, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
         setattr(self, name, value)
@@ -47,7 +64,7 @@ class ParamGroup:
 
     def options(self) -> dict[str, Any]:
         """The hyperparameters by name."""
-        return {k: v for k, v in vars(self).items() if k not in ("params", "state")}
+        return {k: self[k] for k in vars(self) if k not in ("params", "state")}
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{k}={v}" for k, v in self.options().items())
@@ -144,7 +161,7 @@ class Optimizer:
     def lr(self) -> float:
         """The learning rate (of the first group). Setting it sets that of all groups, and needs no
         recompiling."""
-        return cast(float, self.param_groups[0].__dict__["lr"])
+        return cast(float, self.param_groups[0].lr)
 
     @lr.setter
     def lr(self, value: float) -> None:

@@ -1,0 +1,141 @@
+"""What a compiled function assigns to places in reach, each call assigns, as eager does."""
+
+from __future__ import annotations
+
+import random
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyaot as ta
+from tests.agree import build
+from tinyaot import nn
+from tinyaot.tree import leaves
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+def test_a_mode_set_in_a_step_is_set_by_each_call() -> None:
+    def make() -> tuple[Any, Any, Any]:
+        ta.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5))
+        opt = ta.optim.SGD(net.parameters(), lr=0.1)
+
+        def train(x: Any) -> Any:
+            net.train()
+            opt.zero_grad()
+            loss = (net(x) ** 2).mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        def test(x: Any) -> Any:
+            net.eval()
+            with ta.no_grad():
+                return (net(x) ** 2).mean()
+
+        return net, train, test
+
+    net, train, test = make()
+    other, other_train, other_test = make()
+    fast, fast_test = build(other_train), build(other_test)
+    x = ta.randn(2, 4)
+    fast_test.explain(x)
+    assert other.training  # explain runs nothing
+    for call in range(4):
+        for a, b in ((train, fast), (test, fast_test)):
+            ta.manual_seed(call)
+            want = a(x).item()
+            ta.manual_seed(call)
+            np.testing.assert_allclose(b(x).item(), want, rtol=1e-5)
+            assert other.training == net.training
+    assert len(fast.records) == 2 and len(fast_test.records) == 1
+
+
+def test_numbers_that_a_function_sets() -> None:
+    box = types.SimpleNamespace(calls=0, shape=None)
+    marks = {"last": 0}
+    total = 0
+
+    def fn(x: Any) -> Any:
+        nonlocal total
+        box.calls += 1
+        box.shape = x.shape
+        box.fresh = "made here"
+        marks["last"] = 10 * box.calls
+        total += 2
+        fn.calls = getattr(fn, "calls", 0) + 1  # type: ignore[attr-defined]
+        return x * box.calls
+
+    g = build(fn)
+    for call in (1, 2, 3):
+        assert g(ta.ones(1)).item() == call
+        assert (box.calls, marks["last"], total) == (call, 10 * call, 2 * call)
+        assert (box.shape, box.fresh, vars(fn)["calls"]) == ((1,), "made here", call)
+
+
+def test_what_a_call_cannot_do_again_raises() -> None:
+    kept: list[int] = []
+
+    def fn(x: Any) -> Any:
+        kept.append(1)
+        return x * 2
+
+    with pytest.raises(ta.errors.TinyaotError, match=r"changes what it reaches: len\(kept\)"):
+        build(fn)(ta.ones(1))
+
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: random.random(), "drew random numbers"),
+        (lambda: np.random.rand(), "drew random numbers"),
+        (lambda: RNG.normal(), "drew random numbers"),
+        (lambda: ta.manual_seed(0) and 1.0, "seeded inside"),
+    ],
+)
+def test_random_numbers_that_each_call_would_repeat(draw: Any, message: str) -> None:
+    ta.manual_seed(0)
+    with pytest.raises(ta.errors.TraceError, match=message):
+        build(lambda x: x * draw())(ta.ones(1))
+
+
+@pytest.mark.parametrize("name", ["set", "set_from_an_argument", "read", "scheduled", "item"])
+def test_a_learning_rate_that_the_step_itself_reads_or_sets(name: str) -> None:
+    def make(compiled: bool) -> list[Any]:
+        w = nn.Parameter(ta.ones(1))
+        opt = ta.optim.SGD([w], lr=0.5)
+        schedule = ta.optim.CosineLR(opt, 8)
+
+        def step(x: Any, lr: float) -> Any:
+            opt.zero_grad()
+            loss = (w * x).sum()
+            loss.backward()
+            if name == "set_from_an_argument":
+                opt.lr = lr
+            elif name == "item":
+                for group in opt.param_groups:
+                    group["lr"] = 0.25 if group["lr"] > 0.3 else 0.75
+            opt.step()
+            if name == "set":
+                opt.lr *= 0.5
+            elif name == "scheduled":
+                schedule.step()
+            return (loss.detach() * opt.lr, opt.lr) if name == "read" else loss.detach()
+
+        run = build(step) if compiled else step
+        seen = []
+        for call in range(5):
+            result = run(ta.ones(1), 0.1 * (call % 2))
+            seen += [x.item() if isinstance(x, ta.Tensor) else x for _, x in leaves(result)]
+            seen += [w.item(), opt.lr]
+            if name in ("read", "set_from_an_argument") and call == 2:
+                opt.lr = 0.125
+        return seen
+
+    np.testing.assert_allclose(make(True), make(False), rtol=1e-6)
