@@ -154,8 +154,8 @@ class Frame:
 
     # ---- stages ---------------------------------------------------------------------------------
     def find_stages(self) -> None:
-        """A stage for every op. A chain of slow maps is cut, too, and what comes after them, if it is
-        much: a processor overlaps the iterations of a short loop, and in a long one waits for
+        """A stage for every op. A chain of slow maps is cut, too, and what comes after them, if it
+        is much: a processor overlaps the iterations of a short loop, and in a long one waits for
         each."""
         deep: dict[Op, int] = {}  # the last slow map at or before an op: its stage
         apart = self.cuts and self.after_slow() > MUCH
