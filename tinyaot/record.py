@@ -164,8 +164,8 @@ class Record:
     until `measure` is called. network: the flow network whose cut decided what is saved; its lines
     print. flops: of forward, backward, recompute and update. times: seconds of a call, `eager` and
     `compiled`, and of what a steady call costs besides its step, `guards` and `overhead` (guards,
-    binding and results); empty until `time` is called. clock: what the positions of buffers count,
-    "node" or "kernel".
+    binding, results and the way there); empty until `time` is called. clock: what the positions of
+    buffers count, "node" or "kernel".
     """
 
     name: str

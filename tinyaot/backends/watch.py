@@ -124,8 +124,11 @@ class Watch:
 
     def attribute(self, owner: Any, key: str, value: Any) -> bool:
         """So does an attribute."""
-        attributes = vars(owner)
-        if _attributes(owner, None) is not attributes:
+        try:
+            attributes = _attributes(owner, None)
+        except (AttributeError, TypeError):
+            return False
+        if attributes is not vars(owner):  # as that of a class
             return False
         self._note(ATTRIBUTES, owner, 0, attributes)
         return self.item(attributes, key, value)

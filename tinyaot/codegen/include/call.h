@@ -98,13 +98,13 @@ struct argument {
 
 struct steady {
   const struct call *call;
-  char **objects;  /* the arrays, but for those that a call gives */
-  void **pointers; /* to their data, and then to what the step has */
+  char **objects;               /* the arrays, but for those that a call gives */
+  void **pointers;              /* to their data, and then to what the step has */
   const struct fact *facts;
-  char *const *written; /* histories of what the step writes */
-  const intptr_t *given; /* which of the arrays a call gives, those of its arguments first */
+  char *const *written;         /* histories of what the step writes */
+  const intptr_t *given;        /* which arrays a call gives, those of its arguments first */
   const struct argument *arguments;
-  void *const *owners; /* of memory that no argument may share */
+  void *const *owners;          /* of memory that no argument may share */
   intptr_t n_facts, n_written, n_arguments, n_owners;
 };
 
