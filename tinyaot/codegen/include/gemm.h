@@ -167,12 +167,15 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
       for (; p < kc; p++) memcpy(out + p * width, from + p * step, width * sizeof(T));
     else if (line == 1)
       for (; p < kc; p++) LOCAL(few)(h, from + p * step, out + p * width, 0);
-    if (h == width && step == 1 && width % VL == 0)
-      for (; p + LINE <= kc; p += LINE)
+    if (h == width && step == 1 && width % VL == 0) {
+      for (; p + VL <= kc; p += LINE)
         for (int q = 0; q < width; q += VL)
 #pragma GCC unroll 4
           for (int e = 0; e < LINE; e += VL)
-            LOCAL(turn)(from + q * line + p + e, line, out + (p + e) * width + q, width);
+            if (p + e + VL <= kc)
+              LOCAL(turn)(from + q * line + p + e, line, out + (p + e) * width + q, width);
+      p = kc / VL * VL;
+    }
     for (int64_t p0 = p; p0 < kc; p0 += 16) {
       int64_t end = kc - p0 < 16 ? kc : p0 + 16;
       for (int q = 0; q < h; q++)
