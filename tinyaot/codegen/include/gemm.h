@@ -24,7 +24,8 @@
 #define LINE ((int)(64 / sizeof(T))) /* elements of a cache line */
 #define KC 320 /* terms of a panel */
 #define MC ((int)(768 / sizeof(T) / MR * MR)) /* rows of a block of A, which takes half an L2 */
-#define FEW 384 /* columns for which packing A costs more than it saves */
+#define FEW 384 /* columns for which packing A costs more than it saves, if it is deeper than KC */
+#define TOGETHER 8 /* panels of A filled at a time */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define LOCAL(name) PASTE(PASTE(NAME, _), name)
@@ -155,17 +156,23 @@ LOCAL(turn)(const T *from, int64_t line, T *restrict out, int64_t width) {
 #endif
 }
 
-/* Panels of `width` lines, each line a vector along k: out[line][p] -> packed[p * width + line]. */
+/* Panels of `width` lines, each a vector along k: out[line][p] -> packed[p * width + line]. Where
+   lines lie side by side, a few narrow panels are filled together: their rows share cache lines. */
 static inline __attribute__((always_inline)) void
 LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines, int64_t kc,
             T *restrict out) {
+  while (line == 1 && lines >= width) {
+    int64_t panels = width == NR ? 1 : lines < TOGETHER * width ? lines / width : TOGETHER;
+    for (int64_t p = 0; p < kc; p++)
+      for (int64_t i = 0; i < panels; i++)
+        memcpy(out + (i * kc + p) * width, from + p * step + i * width, width * sizeof(T));
+    lines -= panels * width, from += panels * width, out += panels * width * kc;
+  }
   for (int64_t i = 0; i < lines; i += width, out += width * kc, from += width * line) {
     int h = lines - i < width ? (int)(lines - i) : width;
     int64_t p = 0;
     if (h < width) memset(out, 0, width * kc * sizeof(T));
-    if (h == width && line == 1)
-      for (; p < kc; p++) memcpy(out + p * width, from + p * step, width * sizeof(T));
-    else if (line == 1)
+    if (line == 1)
       for (; p < kc; p++) LOCAL(few)(h, from + p * step, out + p * width, 0);
     if (h == width && step == 1 && width % VL == 0) {
       for (; p + VL <= kc; p += LINE)
@@ -196,9 +203,9 @@ LOCAL(fetch)(const T *b, int64_t b_row, int64_t b_col, int64_t kc, int64_t at, i
                                     : b + p * b_row + q);
 }
 
-/* Whether A is read where it lies: by one panel of B, or by a few along its rows. */
-static inline int LOCAL(in_place)(int64_t n, int64_t a_col) {
-  return n <= NR || (a_col == 1 && n <= FEW);
+/* Whether A is read where it lies: by one panel of B, or along its rows, by a few or in one go. */
+static inline int LOCAL(in_place)(int64_t n, int64_t k, int64_t a_col) {
+  return n <= NR || (a_col == 1 && (n <= FEW || k <= KC));
 }
 
 /* `all` in equal parts of at most `most`, a multiple of `unit`. */
@@ -212,7 +219,7 @@ static inline int64_t LOCAL(part)(int64_t all, int64_t most, int64_t unit) {
 int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
   int64_t depth = exact ? LOCAL(part)(k, KC, LINE) : UP(k < KC ? k : KC, LINE);
   int64_t rows = exact ? LOCAL(part)(m, MC, MR) : UP(m < MC ? m : MC, MR);
-  return (int64_t)sizeof(T) * depth * (NR + (LOCAL(in_place)(n, a_col) ? 0 : rows));
+  return (int64_t)sizeof(T) * depth * (NR + (LOCAL(in_place)(n, k, a_col) ? 0 : rows));
 }
 
 void NAME TINYAOT_GEMM(T) {
@@ -220,7 +227,7 @@ void NAME TINYAOT_GEMM(T) {
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
   }
-  int here = LOCAL(in_place)(n, a_col);
+  int here = LOCAL(in_place)(n, k, a_col);
   int64_t depth = LOCAL(part)(k, KC, LINE), height = LOCAL(part)(m, MC, MR);
   T *right = (T *)pack, *pa = right + depth * NR;
   for (int64_t k0 = 0; k0 < k; k0 += depth) {
