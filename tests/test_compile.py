@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
+import pickle
+import types
 from typing import Any
 
 import numpy as np
@@ -50,6 +54,104 @@ def test_a_method() -> None:
     a, b = Scaler(2.0), Scaler(3.0)
     assert a.scale(ta.ones(1)).item() == 2 and b.scale(ta.ones(1)).item() == 3
     assert len(a.scale.records) == 1
+
+
+def test_a_class_method() -> None:
+    class Scaled:
+        k = 4.0
+
+        @classmethod
+        @ta.compile(backend="numpy")
+        def of(cls, x: ta.Tensor) -> ta.Tensor:
+            return x * cls.k
+
+    assert Scaled.of(ta.ones(1)).item() == Scaled().of(ta.ones(1)).item() == 4
+    Scaled.k = 5.0
+    assert Scaled.of(ta.ones(1)).item() == 5
+
+
+class Times(ta.nn.Module):
+    def __init__(self, by: float = 1.0) -> None:
+        super().__init__()
+        self.weight = ta.nn.Parameter(ta.full((2,), by))
+        self.scale = 1.0
+
+    @ta.compile(backend="numpy")
+    def forward(self, x: ta.Tensor) -> ta.Tensor:
+        return x * self.weight * self.scale
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_a_copy_has_compiled_methods_of_its_own(again: Any) -> None:
+    one = Times()
+    one(ta.ones(2))
+    other = again(one)
+    other.weight = ta.nn.Parameter(ta.full((2,), 5.0))
+    for _ in range(2):
+        assert one(ta.ones(2)).tolist() == [1, 1]
+        assert other(ta.ones(2)).tolist() == [5, 5]
+
+
+def test_copies_of_what_is_compiled() -> None:
+    fast = ta.compile(ta.nn.Linear(2, 2), backend="numpy")
+    x = ta.ones(1, 2)
+    fast(x)
+    for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert other(x).tolist() == fast(x).tolist()
+        with ta.no_grad():
+            other.weight.mul_(2.0)
+        assert other(x).tolist() != fast(x).tolist()
+
+
+def test_attributes_are_set_on_the_module() -> None:
+    net = Times()
+    fast = ta.compile(net, backend="numpy")
+    fast(ta.ones(2))
+    fast.scale = 3.0
+    assert net.scale == 3 and fast(ta.ones(2)).tolist() == [3, 3]
+
+
+def test_dataclasses_come_back_as_they_were() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Out:
+        x: Any
+        both: Any
+        n: int = 1
+
+    def f(x: ta.Tensor) -> Out:
+        return Out(x, [x * 2, None], 3)
+
+    x = ta.ones(2)
+    fast = ta.compile(f, backend="numpy")
+    for _ in range(3):
+        out = fast(x)
+        assert isinstance(out, Out) and out.x is x and out.n == 3
+        assert out.both[0].tolist() == [2, 2] and out.both[1] is None
+
+
+def test_a_dataclass_in_reach_stays_itself() -> None:
+    @dataclasses.dataclass
+    class State:
+        hidden: Any
+
+    def f(state: State, x: ta.Tensor) -> State:
+        state.hidden = state.hidden * 0.5 + x
+        return state
+
+    state, fast = State(ta.zeros(1)), ta.compile(f, backend="numpy")
+    for want in (1.0, 1.5, 1.75):
+        assert fast(state, ta.ones(1)) is state and state.hidden.item() == want
+    assert len(fast.records) == 1
+
+
+def test_a_result_that_no_call_can_make_again_is_refused() -> None:
+    def f(x: ta.Tensor) -> Any:
+        return {"y": types.SimpleNamespace(inner=x * 2)}
+
+    with pytest.raises(ta.errors.TraceError, match=r"result\['y'\].inner is a traced tensor"):
+        ta.compile(f, backend="numpy")(ta.ones(1))
 
 
 def test_a_compiled_function_inside_a_trace_is_inlined() -> None:

@@ -261,6 +261,19 @@ def test_sequential() -> None:
     assert list(named.state_dict()) == ["first.weight", "first.bias"] and named[1] is named.act
 
 
+def test_a_compiled_module_is_a_part_like_any_other() -> None:
+    block = ta.compile(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), backend="numpy")
+    net = nn.Sequential(block, nn.Linear(2, 1))
+    assert list(net.state_dict()) == ["0.0.weight", "0.0.bias", "1.weight", "1.bias"]
+    assert net[0] is block and net(ta.ones(1, 2)).shape == (1, 1) and len(block.records) == 1
+    net.eval()
+    assert not block.get_submodule("1").training
+    net.block = ta.compile(net[1], backend="numpy")
+    net.itself = ta.compile(net, backend="numpy")  # no part of itself
+    net.apply(lambda m: None)
+    assert len(list(net.parameters())) == 4 and net.get_submodule("0.1").p == 0.5
+
+
 def test_module_list() -> None:
     a, b, c, d = (nn.Linear(i + 1, 1) for i in range(4))
     parts = nn.ModuleList([a, b])

@@ -17,7 +17,15 @@ from typing import Any, cast
 from tinyaot.errors import TraceError
 from tinyaot.location import Loc
 from tinyaot.random import generator as own
-from tinyaot.state import Reach, Slot, attribute_slot, is_plain, number_of_attributes, same_plain
+from tinyaot.state import (
+    Reach,
+    Slot,
+    attribute_slot,
+    find_reach,
+    is_plain,
+    number_of_attributes,
+    same_plain,
+)
 from tinyaot.tensor import Tensor
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Traced
@@ -113,6 +121,20 @@ class Assigned:
 
 def _has_attributes(x: Any) -> bool:
     return not isinstance(x, (Tensor, type, list, dict)) and hasattr(x, "__dict__")
+
+
+def refuse_leaks(objects: list[tuple[str, Any]]) -> None:
+    """Raise TraceError for a traced tensor that can be reached from objects that are returned, and
+    that no call could make again."""
+    for slot in find_reach(None, objects).slots():
+        value = slot.read()
+        if isinstance(value, Tensor) and value.is_traced:
+            raise TraceError(
+                f"{slot.path} is a traced tensor ({value.type}) in an object of class "
+                f"{type(slot.owner).__name__}, of which a call cannot make a new one: return "
+                f"tensors in tuples, lists, dicts or dataclasses. It is made",
+                at=_made_at(value),
+            )
 
 
 def _refuse_traced(container: Any) -> None:

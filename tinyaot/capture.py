@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyaot.assigned import Assigned
+from tinyaot.assigned import Assigned, refuse_leaks
 from tinyaot.errors import MutationError, TraceError
 from tinyaot.halves import Uses
 from tinyaot.ir import Output, Program, Value
@@ -180,7 +180,7 @@ def _written_edge(engine: TraceEngine, lifted: Lifted) -> Edge:
 
 
 def _is_object(x: Any) -> bool:
-    return not isinstance(x, (Tensor, bool, int, float, str, type(None)))
+    return not isinstance(x, (Tensor, Place, bool, int, float, str, type(None)))
 
 
 def _argument_leaves(
@@ -213,7 +213,8 @@ def _finish(
         position = next(i for i, x in enumerate(engine.lifted) if x.source is base)
         arguments.append(Argument(position, () if base is t else t._chain))
     results = Results(engine, [engine.resolve(t) for t in tensors])
-    tree = map_tensors(out, lambda t: Place(results.add(t)))
+    tree = map_tensors(out, lambda t: Place(results.add(t)), reach.objects)
+    refuse_leaks([(path, x) for path, x in leaves(tree, "the result") if _is_object(x)])
     rebinds = [(slot, results.add(t)) for slot, t in assigned.tensors]
     grads: list[tuple[int, int | None]] = []
     for lifted, value in engine.grads.values():

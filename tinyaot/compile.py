@@ -36,7 +36,7 @@ from tinyaot.passes.partition import check_options
 from tinyaot.record import Decision, Record, Stage
 from tinyaot.shapes import brief
 from tinyaot.specialization import Bound, Specialization
-from tinyaot.state import COMPILED_METHODS
+from tinyaot.state import COMPILED_METHODS, OwnMethods
 from tinyaot.steady import make_steady
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
@@ -191,14 +191,18 @@ class Compiled:
     """A function that is traced, compiled and cached for each kind of call.
 
     `records` holds what happened for every specialisation; `explain(*args)` compiles without
-    running; `clear()` forgets. Attributes that it lacks are the wrapped function's or module's.
+    running; `clear()` forgets. Attributes that it lacks are the wrapped function's or module's, and
+    are set there.
     """
+
+    _own = ("_options", "_specializations", "_warned", "_retraces", "_of_classes")
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__wrapped__ = fn
         self._options = options
         self._specializations: list[Specialization] = []
         self._warned = False
+        self._of_classes: dict[type, OwnMethods] = {}
         self._retraces = os.environ.get("TINYAOT_RETRACE") == "1"
         functools.update_wrapper(self, fn, updated=())
 
@@ -373,10 +377,26 @@ class Compiled:
         """As a decorator of a method: bound to its object at each access."""
         if instance is None:
             return self
-        cache = instance.__dict__.setdefault(COMPILED_METHODS, {})
+        if isinstance(mode.engine, TraceEngine | Inside):  # inlined; nothing is to be kept
+            return self.__wrapped__.__get__(instance, owner)
+        if isinstance(instance, type):  # a class method
+            cache = self._of_classes.setdefault(instance, OwnMethods())
+        else:
+            cache = instance.__dict__.setdefault(COMPILED_METHODS, OwnMethods())
+        if self in cache and cache[self].__wrapped__.__self__ is not instance:  # a shallow copy's
+            cache = instance.__dict__[COMPILED_METHODS] = OwnMethods()
         if self not in cache:
             cache[self] = Compiled(self.__wrapped__.__get__(instance, owner), self._options)
         return cache[self]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__") or name in self._own:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.__wrapped__, name, value)
+
+    def __reduce__(self) -> Any:  # to copy and pickle it: without specialisations
+        return Compiled, (self.__wrapped__, self._options)
 
     def __repr__(self) -> str:
         return f"<compiled {self._name}: {len(self._specializations)} specialisations>"

@@ -32,6 +32,13 @@ LARGE = 2**16  # bytes of a NumPy array
 _MISSING = object()
 
 
+class OwnMethods(dict[Any, Any]):
+    """An object's compiled methods. A copy of the object, or a pickled one, begins with none."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return OwnMethods, ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """A way to a place in its owner: `read(owner, key)`, `write(owner, key, value)`, and the

@@ -10,6 +10,7 @@ case: no rebound attributes, no views among results, no gradients across the cal
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -224,4 +225,4 @@ def _tree(tree: Any, made: dict[int, str], text: Text) -> str | None:
             return "{" + ", ".join(f"{text.key(k)}: {x}" for k, x in pairs) + "}"
         items = "".join(f"{x}, " for x in inner)
         return f"({items})" if type(tree) is tuple else f"[{items}]"
-    return None if isinstance(tree, (tuple, list, dict)) else text.name(tree)
+    return None if isinstance(tree, (tuple, list, dict)) or is_dataclass(tree) else text.name(tree)

@@ -1,9 +1,11 @@
-"""Nested containers of tensors, flattened and rebuilt (JAX's pytrees, for the builtin ones)."""
+"""Nested containers of tensors, flattened and rebuilt: JAX's pytrees, for the builtin ones and,
+where they are rebuilt, for dataclasses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from tinyaot.tensor import Tensor
@@ -18,22 +20,44 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def map_leaves(tree: Any, kind: type, fn: Callable[[Any], Any]) -> Any:
-    """The same containers with `fn` of every leaf of a class; other leaves as they are."""
+def map_leaves(tree: Any, kind: type, fn: Callable[[Any], Any], keep: Container[int] = ()) -> Any:
+    """The same containers with `fn` of every leaf of a class; other leaves as they are. Dataclass
+    objects with such leaves are copied, but for those whose ids are in `keep`."""
     if isinstance(tree, kind):
         return fn(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(map_leaves(x, kind, fn) for x in tree))
+        return type(tree)(*(map_leaves(x, kind, fn, keep) for x in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map_leaves(x, kind, fn) for x in tree)
+        return type(tree)(map_leaves(x, kind, fn, keep) for x in tree)
     if isinstance(tree, dict):
-        return type(tree)((k, map_leaves(x, kind, fn)) for k, x in tree.items())
+        return type(tree)((k, map_leaves(x, kind, fn, keep)) for k, x in tree.items())
+    if _is_record(tree) and id(tree) not in keep and _holds(tree, kind):
+        made = copy(tree)
+        for field in fields(tree):
+            value = map_leaves(getattr(tree, field.name), kind, fn, keep)
+            object.__setattr__(made, field.name, value)
+        return made
     return tree
 
 
-def map_tensors(tree: Any, fn: Callable[[Tensor], Any]) -> Any:
+def _is_record(x: Any) -> bool:
+    return is_dataclass(x) and not isinstance(x, type)
+
+
+def _holds(tree: Any, kind: type) -> bool:
+    """Whether there is a leaf of a class."""
+    if isinstance(tree, (list, tuple)):
+        return any(_holds(x, kind) for x in tree)
+    if isinstance(tree, dict):
+        return any(_holds(x, kind) for x in tree.values())
+    if _is_record(tree) and not isinstance(tree, kind):
+        return any(_holds(getattr(tree, f.name, None), kind) for f in fields(tree))
+    return isinstance(tree, kind)
+
+
+def map_tensors(tree: Any, fn: Callable[[Tensor], Any], keep: Container[int] = ()) -> Any:
     """The same containers with `fn` of every tensor in them."""
-    return map_leaves(tree, Tensor, fn)
+    return map_leaves(tree, Tensor, fn, keep)
 
 
 def structure(tree: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tinyaot.errors import DTypeError, IndexingError
-from tinyaot.nn.module import Module
+from tinyaot.nn.module import Module, module_of
 
 
 class ModuleList(Module):
@@ -18,7 +18,7 @@ class ModuleList(Module):
         self.extend(modules)
 
     def _parts(self) -> dict[str, Module]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
+        return {n: value for n, value in vars(self).items() if module_of(value) is not None}
 
     def _rebuild(self, modules: Iterable[Module]) -> None:
         for name in self._parts():
@@ -99,8 +99,8 @@ class Sequential(ModuleList):
 
 
 def _checked(module: Any) -> Module:
-    if not isinstance(module, Module):
+    if module_of(module) is None:
         raise DTypeError(
             f"a container of modules cannot hold a {type(module).__name__}; wrap it in a Module"
         )
-    return module
+    return cast(Module, module)

@@ -83,13 +83,23 @@ class Module:
 
     # ---- looking for the parts ------------------------------------------------------------------
 
+    def _modules(self) -> Iterator[tuple[str, Module]]:
+        """The modules among the attributes. A compiled one counts as the module that it is of,
+        unless that is an attribute, too, or this module itself."""
+        items = list(vars(self).items())
+        plain = {id(self), *(id(value) for _, value in items if isinstance(value, Module))}
+        for name, value in items:
+            module = module_of(value)
+            if module is not None and (module is value or id(module) not in plain):
+                yield name, module
+
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The direct submodules with their names, each once."""
         seen: set[int] = set()
-        for name, value in list(vars(self).items()):
-            if isinstance(value, Module) and id(value) not in seen:
-                seen.add(id(value))
-                yield name, value
+        for name, module in self._modules():
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
 
     def named_modules(
         self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -100,10 +110,9 @@ class Module:
             return
         memo.add(id(self))
         yield prefix, self
-        for name, value in list(vars(self).items()):
-            if isinstance(value, Module):
-                below = f"{prefix}.{name}" if prefix else name
-                yield from value.named_modules(memo, below, remove_duplicate)
+        for name, module in self._modules():
+            below = f"{prefix}.{name}" if prefix else name
+            yield from module.named_modules(memo, below, remove_duplicate)
 
     def _named_tensors(
         self,
@@ -154,7 +163,7 @@ class Module:
         """The module of a dotted name; ArgumentError where there is none."""
         module: Any = self
         for name in target.split(".") if target else ():
-            module = vars(module).get(name) if isinstance(module, Module) else None
+            module = module_of(vars(module).get(name)) if isinstance(module, Module) else None
         if not isinstance(module, Module):
             raise ArgumentError(f"{type(self).__name__} has no submodule {target!r}")
         return module
@@ -299,14 +308,21 @@ class Module:
 
     def __repr__(self) -> str:
         lines = []
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                lines.append(f"({name}): {value!r}".replace("\n", "\n  "))
+        for name, module in self._modules():
+            lines.append(f"({name}): {module!r}".replace("\n", "\n  "))
         head, extra = type(self).__name__, self.extra_repr()
         if not lines:
             return f"{head}({extra})"
         body = "".join(f"\n  {line}" for line in ([extra] if extra else []) + lines)
         return f"{head}({body}\n)"
+
+
+def module_of(value: Any) -> Module | None:
+    """A module itself, or the one that a compiled one is of."""
+    if isinstance(value, Module):
+        return value
+    wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
+    return wrapped if isinstance(wrapped, Module) else None
 
 
 def _is_parameter(module: Module, name: str, value: Any) -> bool:
