@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,24 @@ def test_a_step_is_measured_and_undone() -> None:
     compiled(x)
     assert not np.array_equal(weight.numpy(), before)
     assert len(compiled.records) == 1  # measuring broke no guard
+
+
+def test_what_a_call_assigns_is_put_back() -> None:
+    box = types.SimpleNamespace(calls=3, mode="test")
+
+    def step(x: ta.Tensor, *, scale: float) -> ta.Tensor:
+        box.calls += 1
+        box.mode = "train"
+        box.last = x * scale
+        box.size = x.shape
+        return box.last.sum()
+
+    x, compiled = ta.ones(5), ta.compile(step)
+    record = compiled.explain(x, scale=2.0).measure(x, scale=2.0).time(x, scale=2.0)
+    assert record.memory["measured_peak"] and record.times["compiled"] > 0
+    assert vars(box) == {"calls": 3, "mode": "test"}
+    assert compiled(x, scale=2.0).item() == 10 and len(compiled.records) == 1
+    assert (box.calls, box.mode, box.size, box.last.tolist()) == (4, "train", (5,), [2.0] * 5)
 
 
 def test_a_function_is_measured_with_its_backward() -> None:

@@ -215,6 +215,17 @@ def test_state_is_detached_and_shares_memory() -> None:
     near(state["head.weight"], np.zeros((2, 3)))
 
 
+def test_parameters_come_before_buffers_in_a_state() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", ta.zeros(2))
+            self.weight = nn.Parameter(ta.ones(2))
+            self.inner = nn.Linear(1, 1)
+
+    assert list(Net().state_dict()) == ["weight", "mean", "inner.weight", "inner.bias"]
+
+
 def test_load_state_dict_copies() -> None:
     ta.manual_seed(0)
     a, b = Model(), Model()

@@ -631,6 +631,58 @@ def test_gradients_are_not_kept_and_say_so() -> None:
     np.testing.assert_allclose(net.weight.grad.numpy(), np.tile(X.sum(0), (3, 1)), rtol=1e-6)
 
 
+def test_nothing_is_added_to_a_gradient_that_was_not_kept() -> None:
+    net = nn.Linear(4, 3)
+    opt = ta.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    build(step)(ta.tensor(X))
+    with pytest.raises(ta.errors.GradError, match="zero_grad"):
+        net(ta.tensor(X)).sum().backward()
+    opt.zero_grad(set_to_none=False)  # whatever it was, it is zero now
+    net(ta.tensor(X)).sum().backward()
+    np.testing.assert_allclose(net.weight.grad.numpy(), np.tile(X.sum(0), (3, 1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["by hand", "before", "after"])
+def test_gradients_that_are_set_to_zero(way: str) -> None:
+    def make() -> tuple[Any, Any]:
+        w = nn.Parameter(ta.ones(4))
+        opt = ta.optim.SGD([w], lr=0.5)
+
+        def step(x: Any) -> Any:
+            if way == "before":
+                opt.zero_grad(set_to_none=False)
+            loss = (w * w * x).sum()
+            loss.backward()
+            if way == "by hand":
+                with ta.no_grad():
+                    w.sub_(0.5 * w.grad)
+                    w.grad.zero_()
+            else:
+                opt.step()
+                if way == "after":
+                    opt.zero_grad(set_to_none=False)
+            return loss.detach()
+
+        return w, step
+
+    (w, step), (other, other_step) = make(), make()
+    fast = build(other_step)
+    for call in range(4):
+        x = ta.full((4,), 0.1 * (call + 1))
+        np.testing.assert_allclose(fast(x).item(), step(x).item(), rtol=1e-6)
+        np.testing.assert_allclose(other.numpy(), w.numpy(), rtol=1e-6)
+    if way != "before":
+        assert other.grad.tolist() == w.grad.tolist() == [0, 0, 0, 0]
+
+
 def test_gradients_add_up_over_calls() -> None:
     w = ta.ones(2, requires_grad=True)
 

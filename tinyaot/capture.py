@@ -224,7 +224,7 @@ def _finish(
             grads.append((index, None))
         elif value._data.root.input is not None:  # accumulated in place
             continue
-        elif keep_grads or not lifted.shadow._data.root.written:
+        elif keep_grads or not lifted.shadow._data.root.written or value._data.root.filled:
             grads.append((index, results.add(value)))
         else:  # an update has used it, in a kernel of both
             grads.append((index, -1))

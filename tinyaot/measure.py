@@ -91,7 +91,8 @@ def run_eager(
 def put_back(found: Specialization, state: list[Tensor]) -> Iterator[None]:
     """Undo what a call does to tensors in reach, attributes and the random state."""
     values = [(t, t._data.copy(), t._grad) for t in state]
-    attributes = [(slot, slot.read()) for slot, _ in found.captured.rebinds]
+    captured = found.captured
+    attributes = [(slot, slot.read()) for slot, _ in [*captured.rebinds, *captured.settings]]
     random = generator.get_state()
     try:
         yield

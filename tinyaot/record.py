@@ -226,23 +226,23 @@ class Record:
                 return stage.program
         raise UnknownError(f"no stage {name!r}; there are {', '.join(s.name for s in self.stages)}")
 
-    def measure(self, *args: Any) -> Record:
-        """Fill `memory`'s measured figures by running on `args`. Returns itself.
+    def measure(self, *args: Any, **kwargs: Any) -> Record:
+        """Fill `memory`'s measured figures by running on these arguments. Returns itself.
 
         Raises a TinyaotError for a record that is not attached to a compiled function (one that was
         read from JSON).
         """
         if self.measurer is None:
             raise TinyaotError(UNATTACHED)
-        self.memory.update(self.measurer(*args))
+        self.memory.update(self.measurer(*args, **kwargs))
         return self
 
-    def time(self, *args: Any) -> Record:
-        """Fill `times`, and the `seconds` of every kernel, by some runs on `args`, on copies of all
-        state. Returns itself. Raises as `measure` does."""
+    def time(self, *args: Any, **kwargs: Any) -> Record:
+        """Fill `times`, and the `seconds` of every kernel, by some runs on these arguments, on
+        copies of all state. Returns itself. Raises as `measure` does."""
         if self.timer is None:
             raise TinyaotError(UNATTACHED)
-        times, kernels = self.timer(*args)
+        times, kernels = self.timer(*args, **kwargs)
         self.times.update(times)
         self.kernels = [replace(k, seconds=s) for k, s in zip(self.kernels, kernels, strict=True)]
         return self

@@ -65,7 +65,10 @@ def _cell(owner: Any, key: Any) -> Any:
 
 
 def _set_attribute(owner: Any, key: Any, value: Any) -> None:
-    owner.__dict__[key] = value
+    if value is _MISSING:
+        owner.__dict__.pop(key, None)
+    else:
+        owner.__dict__[key] = value
 
 
 def _set_field(owner: Any, key: Any, value: Any) -> None:

@@ -273,7 +273,7 @@ class TraceEngine(RuleTracer):
         self.builder.loc = user_location()
         # Under no_grad both sides lose their edges: the write is hidden from autograd.
         self.builder.emit("write", (self._value(dst), self._value(src)), ())
-        dst._data.root.written = True
+        dst._data.root.wrote(dst._data, self.builder.nodes)
         if mode.grad_enabled:
             self.rebase(dst, src)
 

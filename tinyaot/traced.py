@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyaot import ops
 from tinyaot.errors import TraceError
-from tinyaot.ir import InputRole, Value
+from tinyaot.ir import InputRole, Node, Value
 from tinyaot.recorder import Recorder, eager
 from tinyaot.shapes import Geometry, Shape
 from tinyaot.tape import TapeNode, edge_key, enable_grad
@@ -23,6 +23,14 @@ class Root:
     tensor: Tensor | None = None  # the base tensor, set right after it is made
     input: Lifted | None = None
     written: bool = False
+    filled: bool = False  # the last write put the same constant everywhere
+
+    def wrote(self, dst: Traced, nodes: list[Node]) -> None:
+        """Note a write, the last of the nodes."""
+        assert self.tensor is not None
+        source = nodes[-1].inputs[1]
+        full = len(nodes) > 1 and nodes[-2].op == "full" and nodes[-2].results == (source,)
+        self.written, self.filled = True, full and dst.geometry == self.tensor._data.geometry
 
 
 @dataclass(slots=True, eq=False)

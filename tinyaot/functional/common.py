@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from tinyaot import ops
-from tinyaot.errors import ArgumentError, DTypeError, ShapeError
+from tinyaot.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tinyaot.functions.operands import cast as to_dtype
-from tinyaot.functions.operands import quietly, wide
+from tinyaot.functions.operands import mutate, quietly, wide
 from tinyaot.shapes import Shape, as_int, int64
+from tinyaot.tape import no_grad
 from tinyaot.tensor import Tensor
 
 
@@ -70,7 +72,25 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
     return as_int(op, sizes[0], name), as_int(op, sizes[1], name)
 
 
+def forget_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Take the gradients away, or write zeros to them: also to one that a compiled step did not
+    keep, since it is zero now, whatever it was."""
+    for p in parameters:
+        if set_to_none:
+            p.grad = None
+            continue
+        with no_grad():
+            try:
+                grad = p.grad
+            except GradError:
+                p.grad = ops.zeros_like(p)
+            else:
+                if grad is not None:
+                    mutate("zero_", grad, ops.zeros_like(grad))
+
+
 __all__ = [
+    "forget_gradients",
     "mean_over",
     "need_same_dtype",
     "pair",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, TinyaotError
+from tinyaot.functional.common import forget_gradients
 from tinyaot.functions.operands import as_tensor, cast, check_device, mutate
 from tinyaot.nn.parameter import Parameter
 from tinyaot.shapes import DType, bfloat16, brief, dtype_of, float16, float32, float64
@@ -126,7 +126,11 @@ class Module:
             self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)]
         )
         for path, module in modules:
-            for name, value in list(vars(module).items()):
+            # Parameters first: the order of torch's states.
+            items = sorted(
+                vars(module).items(), key=lambda item: not isinstance(item[1], Parameter)
+            )
+            for name, value in items:
                 if belongs(module, name, value) and not (remove_duplicate and id(value) in seen):
                     seen.add(id(value))
                     yield (f"{path}.{name}" if path else name), value
@@ -188,12 +192,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
-        for p in self.parameters():
-            if set_to_none:
-                p.grad = None
-            elif (grad := p.grad) is not None:
-                with no_grad():
-                    mutate("zero_", grad, ops.zeros_like(grad))
+        forget_gradients(self.parameters(), set_to_none)
 
     def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
         """Call `fn` with every module below, then with this one."""

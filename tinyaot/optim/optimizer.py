@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
-from tinyaot import ops
 from tinyaot.errors import ArgumentError, DTypeError, ShapeError
-from tinyaot.functional.common import to_dtype, wide
+from tinyaot.functional.common import forget_gradients, to_dtype, wide
 from tinyaot.functions.operands import as_tensor, mutate
 from tinyaot.shapes import brief
 from tinyaot.tape import enable_grad, no_grad, quiet
@@ -190,12 +189,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to zero."""
         for group in self.param_groups:
-            for p in group.params:
-                if set_to_none:
-                    p.grad = None
-                elif (grad := p.grad) is not None:
-                    with no_grad():
-                        assign(grad, ops.zeros_like(grad))
+            forget_gradients(group.params, set_to_none)
 
     @property
     def state(self) -> dict[Tensor, State]:
