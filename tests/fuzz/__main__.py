@@ -40,6 +40,7 @@ def main() -> int:
                 causes[cause] += 1
                 if causes[cause] <= args.each:
                     print(text, flush=True)
+        print(f"{seeds.stop - args.seed} of {args.programs}", file=sys.stderr, flush=True)
     seconds = time.monotonic() - began
     print(f"{args.programs} programs in {seconds:.0f} s: {dict(verdicts)}")
     for cause, count in causes.most_common():
