@@ -36,7 +36,7 @@ from tinyaot.passes.partition import check_options
 from tinyaot.record import Decision, Record, Stage
 from tinyaot.shapes import brief
 from tinyaot.specialization import Bound, Specialization
-from tinyaot.state import COMPILED_METHODS, OwnMethods
+from tinyaot.state import own_methods
 from tinyaot.steady import make_steady
 from tinyaot.trace import TraceEngine
 from tinyaot.verify import verify
@@ -191,18 +191,16 @@ class Compiled:
     """A function that is traced, compiled and cached for each kind of call.
 
     `records` holds what happened for every specialisation; `explain(*args)` compiles without
-    running; `clear()` forgets. Attributes that it lacks are the wrapped function's or module's, and
-    are set there.
+    running; `clear()` forgets. Other attributes are read and set on the function or module.
     """
 
-    _own = ("_options", "_specializations", "_warned", "_retraces", "_of_classes")
+    _own = ("_options", "_specializations", "_warned", "_retraces")
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__wrapped__ = fn
         self._options = options
         self._specializations: list[Specialization] = []
         self._warned = False
-        self._of_classes: dict[type, OwnMethods] = {}
         self._retraces = os.environ.get("TINYAOT_RETRACE") == "1"
         functools.update_wrapper(self, fn, updated=())
 
@@ -229,8 +227,7 @@ class Compiled:
                 return candidate, bound
             why = why or bound
         made = self._specialize(args, kwargs, why)
-        bound = made.bind(args, kwargs)
-        if isinstance(bound, str):
+        if isinstance(bound := made.bind(args, kwargs), str):
             raise TinyaotError(
                 f"{self._name}: the function changes what it reaches: {bound}; compiled code "
                 f"sets attributes to tensors, numbers and strings alone: do the rest outside of it"
@@ -379,21 +376,14 @@ class Compiled:
             return self
         if isinstance(mode.engine, TraceEngine | Inside):  # inlined; nothing is to be kept
             return self.__wrapped__.__get__(instance, owner)
-        if isinstance(instance, type):  # a class method
-            cache = self._of_classes.setdefault(instance, OwnMethods())
-        else:
-            cache = instance.__dict__.setdefault(COMPILED_METHODS, OwnMethods())
-        if self in cache and cache[self].__wrapped__.__self__ is not instance:  # a shallow copy's
-            cache = instance.__dict__[COMPILED_METHODS] = OwnMethods()
+        cache = own_methods(instance, self)
         if self not in cache:
             cache[self] = Compiled(self.__wrapped__.__get__(instance, owner), self._options)
         return cache[self]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__") or name in self._own:
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self.__wrapped__, name, value)
+        own = name.startswith("__") or name in self._own
+        (object.__setattr__ if own else setattr)(self if own else self.__wrapped__, name, value)
 
     def __reduce__(self) -> Any:  # to copy and pickle it: without specialisations
         return Compiled, (self.__wrapped__, self._options)

@@ -39,6 +39,19 @@ class OwnMethods(dict[Any, Any]):
         return OwnMethods, ()
 
 
+def own_methods(owner: Any, method: Any) -> OwnMethods:
+    """The compiled methods of an object or class, to look for one in. A shallow copy of an object
+    gets others than those that it came with."""
+    found: OwnMethods | None = vars(owner).get(COMPILED_METHODS)
+    if found is None or (method in found and found[method].__wrapped__.__self__ is not owner):
+        found = OwnMethods()
+        if isinstance(owner, type):
+            setattr(owner, COMPILED_METHODS, found)
+        else:
+            vars(owner)[COMPILED_METHODS] = found
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """A way to a place in its owner: `read(owner, key)`, `write(owner, key, value)`, and the
@@ -313,7 +326,9 @@ class _Walk:
                 member = getattr(member, "__func__", getattr(member, "fget", member))
                 if isinstance(member, types.FunctionType):
                     self.follow(f"{base.__name__}.{name}", member)
-                elif not (hasattr(member, "__get__") or name.startswith(("__", "_abc_"))):
+                elif not (
+                    hasattr(member, "__get__") or name.startswith(("__", "_abc_", COMPILED_METHODS))
+                ):
                     self.slot(f"{base.__name__}.{name}", base, name, FIELD)
 
     def function(self, fn: types.FunctionType) -> None:
