@@ -142,6 +142,22 @@ def test_files_that_are_no_programs(invoke: Invoke, tmp_path: Path, user_file: P
         assert (code, out) == (2, "") and words in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["net", "fast"])
+def test_a_module_is_traced_with_the_arguments_of_its_forward(
+    invoke: Invoke, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "user.py"
+    file.write_text(
+        "import tinyaot as ta\n"
+        "net = ta.nn.Linear(3, 2)\n"
+        "fast = ta.compile(net, backend='numpy')\n"
+        "def example_inputs():\n"
+        "    return (ta.ones(4, 3),)\n"
+    )
+    code, out, err = invoke("why", f"{file}:{name}", "%0", "--backend", "numpy")
+    assert (code, err) == (0, "") and "f32[4,3]" in out
+
+
 def test_a_missing_example_inputs_is_explained(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("def f(x):\n    return x\n")
     code, _, err = invoke("report", f"{tmp_path / 'one.py'}:f")

@@ -21,7 +21,7 @@ from tinyaot.location import Loc
 from tinyaot.record import Buffer, Decision, Kernel, Point, Record, Saved, Stage
 from tinyaot.shapes import TensorType, bool_, float32
 from tinyaot.viz import render as rendering
-from tinyaot.viz.boxes import boxes_of
+from tinyaot.viz.boxes import boxes_of, is_inlined
 from tinyaot.viz.dot import draw
 from tinyaot.viz.kernels import show_kernels, show_values
 from tinyaot.viz.labels import RED
@@ -134,6 +134,23 @@ def test_boxes_never_need_each_other(source: str, seed: int) -> None:
         assert ready, "boxes need each other"
         done.update(b.number for b in ready)
         waiting = [b for b in waiting if b.number not in done]
+
+
+def test_a_step_written_on_one_line_is_drawn_whole() -> None:
+    net = ta.nn.Linear(3, 4)
+    opt = ta.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    # fmt: off
+    def step(x: ta.Tensor) -> ta.Tensor:
+        loss = (net(x) ** 2).sum(); opt.zero_grad(); loss.backward(); opt.step(); return loss  # noqa
+    # fmt: on
+
+    for stage in ta.compile(step, backend="numpy").explain(ta.ones(4, 3)).stages:
+        boxes = boxes_of(stage.program)
+        drawn = [id(n) for b in boxes for n in b.nodes]
+        wanted = [n for n in stage.program.nodes if not is_inlined(stage.program, n)]
+        assert len(drawn) == len(set(drawn)) == len(wanted)
+        assert all(b.needs < set(range(len(boxes))) for b in boxes)
 
 
 def test_by_op_gives_every_op_a_box(source: str) -> None:

@@ -17,6 +17,7 @@ import tinyaot as ta
 from tinyaot.compile import Compiled
 from tinyaot.errors import ParseError, TinyaotError
 from tinyaot.location import is_user_file
+from tinyaot.nn import Module
 from tinyaot.record import Record
 
 
@@ -99,7 +100,7 @@ def from_file(path: Path, name: str) -> tuple[Any, tuple[Any, ...]]:
     if not callable(function):
         known = [k for k, v in vars(module).items() if inspect.isfunction(v) and k[0] != "_"]
         raise UsageError(f"{path} has no function {name!r}; it has {', '.join(known) or 'none'}")
-    signature = inspect.signature(function)
+    signature = inspect.signature(_called(function))
     try:
         signature.bind()
         return function, ()
@@ -123,6 +124,12 @@ def from_file(path: Path, name: str) -> tuple[Any, tuple[Any, ...]]:
             f"example_inputs() of {path} does not fit {name}{signature}: {error}"
         ) from None
     return function, arguments
+
+
+def _called(function: Any) -> Any:
+    """What says which arguments it takes: of a Module, compiled or not, its forward."""
+    inner = getattr(function, "__wrapped__", function)
+    return inner.forward if isinstance(inner, Module) else function
 
 
 def _import(path: Path) -> ModuleType:

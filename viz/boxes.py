@@ -71,6 +71,8 @@ def _joined(program: Program, boxes: list[Box], most_rows: int) -> list[Box]:
     # scalars such as a learning rate connect what has nothing else to do with each other
     shared = {i for i, v in program.values.items() if not v.type.ndim and len(program.users[i]) > 1}
     for box in boxes:
+        if box.number not in alive:  # put into a later one already
+            continue
         for number in sorted(box.needs):
             other = alive[number]
             if box.key != other.key or len(box.nodes) + len(other.nodes) > most_rows:
