@@ -131,6 +131,13 @@ def test_dataclasses_come_back_as_they_were() -> None:
         assert out.both[0].tolist() == [2, 2] and out.both[1] is None
 
 
+def test_another_object_as_an_argument_compiles_again_and_says_why() -> None:
+    fast = ta.compile(lambda box: box.x * 2, backend="numpy")
+    for call in range(2):
+        assert fast(types.SimpleNamespace(x=ta.full((1,), float(call)))).item() == 2 * call
+    assert "another SimpleNamespace" in (fast.records[1].recompiled_because or "")
+
+
 def test_a_dataclass_in_reach_stays_itself() -> None:
     @dataclasses.dataclass
     class State:

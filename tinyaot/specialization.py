@@ -111,7 +111,12 @@ class Specialization:
         statics = [x for x in flat if not isinstance(x, Tensor)]
         for now, then in zip(statics, self.statics, strict=True):
             if now is not then and not (isinstance(then, SCALARS) and same_scalar(now, then)):
-                return f"an argument changed from {then!r} to {now!r}"
+                if isinstance(then, SCALARS) and isinstance(now, SCALARS):
+                    return f"an argument changed from {then!r} to {now!r}"
+                return (
+                    f"an argument is another {type(now).__name__} than the {type(then).__name__} "
+                    f"before; tensors that are new at each call go in tuples, lists or dicts"
+                )
         changed = captured.reach.changed()
         if changed is not None:
             return changed
