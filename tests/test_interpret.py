@@ -293,6 +293,26 @@ def test_a_detached_alias_that_is_differentiated_by_shares_its_bytes() -> None:
     np.testing.assert_array_equal(dd, [6, 6])
 
 
+def test_a_value_whose_detached_alias_is_differentiated_by_is_written() -> None:
+    """v = x.detach(); v.fill_(3): only the alias of v is a leaf."""
+    (dd,) = run(
+        """
+        program f @ trace
+          input %0: f32[2] argument "x" grad
+          %1: f32[2] = detach(%0)
+          %2: f32[2] = full() {value=3.0, shape=[2], dtype=f32}
+          write(%1, %2)
+          %3: f32[2] = detach(%1)
+          %4: f32[2] = mul(%3, %1)
+          %5: f32[1] = sum(%4) {axes=[0]}
+          %6: f32[2] = grad(%5, %3) {outputs=1, cotangents=false, wrt=1}
+          output user %6
+        """,
+        f32(1, 2),
+    )
+    np.testing.assert_array_equal(dd, [3, 3])
+
+
 def test_gradients_have_bytes_of_their_own() -> None:
     """Both operands of an add get one cotangent; a write to one gradient reaches one only."""
     a, b = run(

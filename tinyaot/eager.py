@@ -174,8 +174,8 @@ class EagerEngine(Recorder):
             walk([(edge, seed)], deliver, retain_graph, create_graph)
             if any(isinstance(leaf._grad, NotKept) for leaf, _ in found):
                 raise GradError(
-                    "backward: the compiled step before this did not keep the gradients that new "
-                    "ones are added to; call zero_grad() first, or compile it with keep_grads=True"
+                    "backward: the compiled step before this did not keep gradients, to which new "
+                    "ones are added; call zero_grad() first, or compile it with keep_grads=True"
                 )
             for leaf, cotangent in found:
                 self._accumulate(leaf, cotangent, create_graph, taken)

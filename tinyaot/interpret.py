@@ -142,7 +142,8 @@ class _OnTape:
         self.observe = observe
         self.wrt = {v.id for n in program.nodes if n.op == GRAD for v in grad_parts(n).wrt}
         for n in reversed(program.nodes):  # what a view shows: a write to that reaches the view
-            if n.op in TABLE and TABLE[n.op].kind == "view" and n.result.id in self.wrt:
+            is_view = n.op in TABLE and TABLE[n.op].kind == "view" and n.op != "detach"
+            if is_view and n.result.id in self.wrt:
                 self.wrt.add(n.inputs[0].id)
         self.position = {r.id: at for at, n in enumerate(program.nodes) for r in n.results}
 

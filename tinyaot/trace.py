@@ -37,6 +37,7 @@ from tinyaot.traced import (
     no_value,
     renew,
     replay_again,
+    views_a_leaf,
 )
 
 
@@ -104,7 +105,7 @@ class TraceEngine(RuleTracer):
         history = lifted.shadow._history
         edge = eager().edge(tensor)
         lifted.requires_grad = history.requires_grad = edge is not None
-        if isinstance(edge, tuple) and not _views_a_leaf(tensor):
+        if isinstance(edge, tuple) and not views_a_leaf(tensor):
             lifted.outer = OuterNode(())
             history.edge = lifted.outer, 0
         self._shadows[id(tensor)] = lifted
@@ -446,9 +447,3 @@ class TraceEngine(RuleTracer):
 
     def inputs(self) -> tuple[Input, ...]:
         return tuple(Input(x.value, x.role, x.name, x.requires_grad) for x in self.lifted)
-
-
-def _views_a_leaf(tensor: Tensor) -> bool:
-    """A view of a leaf that requires grad: as untouchable as the leaf."""
-    history = tensor._history
-    return bool(tensor._chain) and history.edge is None and history.requires_grad

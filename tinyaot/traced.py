@@ -150,3 +150,9 @@ def renew(view: Tensor, base: Tensor) -> None:
         with enable_grad():
             now = ops.replay(base, view._chain)
         view._data, view._edge, view._version = now._data, now._edge, now._version
+
+
+def views_a_leaf(tensor: Tensor) -> bool:
+    """A view of a leaf that requires grad: as untouchable as the leaf."""
+    history = tensor._history
+    return bool(tensor._chain) and history.edge is None and history.requires_grad
