@@ -81,9 +81,9 @@ def test_a_part_that_does_not_compile(folder: Path) -> None:
 
 
 def test_the_runtime_is_begun_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_start", cache(runtime._start.__wrapped__))
+    monkeypatch.setattr(runtime, "start", cache(runtime.start.__wrapped__))
     runtime.prepare()
     assert [p for p in folder.iterdir() if p.is_dir()], "a compiler is at work"
-    library = ctypes.CDLL(str(runtime._start(runtime.POOL).path()))
+    library = ctypes.CDLL(str(runtime.start(runtime.POOL).path()))
     assert library.tinyaot_nothing(None) == 0
-    assert runtime._start(4).path().exists()
+    assert runtime.start(4).path().exists()

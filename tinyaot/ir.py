@@ -195,7 +195,7 @@ class Program:
         """Whether its nodes are regions."""
         return any(n.body is not None for n in self.nodes)
 
-    @property
+    @cached_property
     def is_joint(self) -> bool:
         """Whether it is the two halves of an ahead-of-time compiled function."""
         return any(i.role == "cotangent" for i in self.inputs)

@@ -21,14 +21,15 @@ import numpy as np
 from tinyaot.backends.binding import Binding
 from tinyaot.backends.buffers import aligned_empty, fill_with_nan, wants_poison
 from tinyaot.backends.clock import c_with_laps
+from tinyaot.backends.machine import core_count, this_machine, thread_count
 from tinyaot.backends.machine import rates as rates
-from tinyaot.backends.machine import this_machine, thread_count
-from tinyaot.backends.runtime import load_pool, pack_bytes
+from tinyaot.backends.runtime import load_pool, load_product, pack_bytes, start
 from tinyaot.backends.runtime import prepare as prepare
 from tinyaot.backends.toolchain import Build, find_compiler
 from tinyaot.backends.watch import Watch, can_watch
 from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
+from tinyaot.codegen.calls import mark_calls
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.products import Size, product_sizes
 from tinyaot.codegen.split import split
@@ -41,7 +42,7 @@ from tinyaot.passes.fusion.plan import FusionPlan
 from tinyaot.passes.fusion.storage import padded
 from tinyaot.record import Buffer, Kernel
 
-SIDE_BY_SIDE = 2  # compilers at most
+SIDE_BY_SIDE = 2  # compilers at most, and no more than cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,9 @@ def unavailable() -> str | None:
 
 def load(source: str, whole: bool = False) -> ctypes.CDLL:
     """The library of a compiled step, whose parts compile side by side unless it is `whole`."""
-    return ctypes.CDLL(str(Build([source] if whole else split(fold(source), SIDE_BY_SIDE)).path()))
+    most = min(SIDE_BY_SIDE, core_count())
+    parts = [source] if whole else [mark_calls(part) for part in split(fold(source), most)]
+    return ctypes.CDLL(str(Build(parts).path()))
 
 
 class Executable:
@@ -196,7 +199,12 @@ class Executable:
         source, names = compiled.source, [k.name for k in compiled.kernels]
         if clocked:
             source = c_with_laps(source, names, compiled.threads)
+        products = {itemsize for *_, itemsize in compiled.products}
+        for itemsize in products:
+            start(itemsize)
         self.loaded = load(source, whole=clocked)
+        for itemsize in products:
+            load_product(itemsize)
         pool = ctypes.c_void_p(load_pool()[1])
         self.loaded.tinyaot_link(pool, ctypes.c_int64(compiled.pack_bytes))
         self.lock = threading.Lock()

@@ -26,6 +26,11 @@ def thread_count() -> int:
                 f"TINYAOT_THREADS={wanted!r} is not a number of threads: use 1 or more"
             )
         return int(wanted)
+    return core_count()
+
+
+def core_count() -> int:
+    """The cores this process has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

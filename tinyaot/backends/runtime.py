@@ -1,7 +1,8 @@
 """What compiled steps share: one pool of threads, and the products, each an object of its own.
 
 They are compiled once for a machine. With an empty cache that takes as long as a small step does,
-so `prepare` starts the compilers while the passes still run.
+so `prepare` starts the compilers while the passes still run, and products are waited for when a
+step is loaded.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ ELEMENT = {4: ("float", "int32_t"), 8: ("double", "int64_t")}  # of a product, b
 
 def prepare() -> None:
     """Start to compile what almost every step needs. Raises BackendError without a compiler."""
-    _start(POOL)
-    _start(4)
+    start(POOL)
+    start(4)
 
 
 @cache
-def _start(what: int) -> Build:
+def start(what: int) -> Build:
     """The pool, or the product for elements of so many bytes, on its way."""
     folder = Path(str(resources.files("tinyaot.codegen") / "include"))
     if what == POOL:
@@ -40,9 +41,9 @@ def _start(what: int) -> Build:
 
 def _load(what: int) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(_start(what).path()))
+        return ctypes.CDLL(str(start(what).path()))
     except Exception:
-        _start.cache_clear()  # another try may have another compiler
+        start.cache_clear()  # another try may have another compiler
         raise
 
 
@@ -54,6 +55,9 @@ def load_pool() -> tuple[ctypes.CDLL, int]:
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
     library.tinyaot_call.restype = ctypes.c_int
     library.tinyaot_call.argtypes = [ctypes.c_void_p]
+    measure = library.tinyaot_pack_bytes
+    measure.restype = ctypes.c_int64
+    measure.argtypes = [ctypes.c_int, *[ctypes.c_int64] * 4, ctypes.c_int]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     return library, find(cores)
 
@@ -63,16 +67,12 @@ def load_product(itemsize: int) -> ctypes.CDLL:
     """The product's library, now in the table."""
     library = _load(itemsize)
     load_pool()[0].tinyaot_provide(itemsize, library.tinyaot_product)
-    measure = library.tinyaot_product_pack_bytes
-    measure.restype, measure.argtypes = ctypes.c_int64, [*[ctypes.c_int64] * 4, ctypes.c_int]
     return library
 
 
 def pack_bytes(products: Iterable[tuple[int, int, int, int, bool, int]]) -> int:
-    """Bytes that the largest of these products packs into, now in the table: rows, columns and
-    terms, elements between two of a row's terms (0: not known), whether the sizes are exact or at
-    most those, and bytes of an element."""
-    most = 0
-    for *size, itemsize in products:
-        most = max(most, load_product(itemsize).tinyaot_product_pack_bytes(*size))
-    return most
+    """Bytes that the largest of these products packs into: rows, columns and terms, elements
+    between two of a row's terms (0: not known), whether the sizes are exact or at most those, and
+    bytes of an element."""
+    measure = load_pool()[0].tinyaot_pack_bytes
+    return max((measure(itemsize, *size) for *size, itemsize in products), default=0)

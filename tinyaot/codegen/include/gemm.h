@@ -4,32 +4,19 @@
    needed; its successor is on its way from memory while it is used, since what packing costs is
    mostly waiting. Written in vector extensions; an object for each element type, with T, LANE (an
    integer as wide) and NAME defined. One thread a call: callers share out rows or columns. */
+#include "blocks.h"
 #include "runtime.h"
 #include <string.h>
 
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#define MR 8
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#define MR 6 /* 12 accumulators, 2 columns of B, 1 element of A: 15 of 16 registers */
-#else
-#define VECTOR_BYTES 16
-#define MR 4
-#endif
-
 #define VL ((int)(VECTOR_BYTES / sizeof(T)))
-#define NR (2 * VL)
+#define NR ((int)COLUMNS(sizeof(T)))
 #define SHORT ((int)(16 / sizeof(T))) /* elements of the shortest vector */
-#define LINE ((int)(64 / sizeof(T))) /* elements of a cache line */
-#define KC 320 /* terms of a panel */
-#define MC ((int)(768 / sizeof(T) / MR * MR)) /* rows of a block of A, which takes half an L2 */
-#define FEW 384 /* columns for which packing A costs more than it saves, if it is deeper than KC */
+#define LINE ((int)LINE_OF(sizeof(T)))
+#define MC ((int)ROWS(sizeof(T)))
 #define TOGETHER 8 /* panels of A filled at a time */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define LOCAL(name) PASTE(PASTE(NAME, _), name)
-#define UP(x, to) (((x) + (to)-1) / (to) * (to))
 
 typedef T LOCAL(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 typedef T LOCAL(avec) __attribute__((vector_size(VECTOR_BYTES), may_alias));
@@ -203,32 +190,13 @@ LOCAL(fetch)(const T *b, int64_t b_row, int64_t b_col, int64_t kc, int64_t at, i
                                     : b + p * b_row + q);
 }
 
-/* Whether A is read where it lies: by one panel of B, or along its rows, by a few or in one go. */
-static inline int LOCAL(in_place)(int64_t n, int64_t k, int64_t a_col) {
-  return n <= NR || (a_col == 1 && (n <= FEW || k <= KC));
-}
-
-/* `all` in equal parts of at most `most`, a multiple of `unit`. */
-static inline int64_t LOCAL(part)(int64_t all, int64_t most, int64_t unit) {
-  int64_t parts = (all + most - 1) / most;
-  return UP((all + parts - 1) / parts, unit);
-}
-
-/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition);
-   of at most this size, if it is not `exact`: a smaller one may have larger parts. */
-int64_t LOCAL(pack_bytes)(int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
-  int64_t depth = exact ? LOCAL(part)(k, KC, LINE) : UP(k < KC ? k : KC, LINE);
-  int64_t rows = exact ? LOCAL(part)(m, MC, MR) : UP(m < MC ? m : MC, MR);
-  return (int64_t)sizeof(T) * depth * (NR + (LOCAL(in_place)(n, k, a_col) ? 0 : rows));
-}
-
 void NAME TINYAOT_GEMM(T) {
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
   }
-  int here = LOCAL(in_place)(n, k, a_col);
-  int64_t depth = LOCAL(part)(k, KC, LINE), height = LOCAL(part)(m, MC, MR);
+  int here = in_place(sizeof(T), n, k, a_col);
+  int64_t depth = part(k, KC, LINE), height = part(m, MC, MR);
   T *right = (T *)pack, *pa = right + depth * NR;
   for (int64_t k0 = 0; k0 < k; k0 += depth) {
     int64_t kc = k - k0 < depth ? k - k0 : depth;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "blocks.h"
 #include "philox.h"
 
 #define GET(x) atomic_load_explicit(&(x), memory_order_acquire)
@@ -161,6 +162,10 @@ void tinyaot_provide(int itemsize, void *product) {
     runtime.gemm_f32 = product;
   else
     runtime.gemm_f64 = product;
+}
+
+int64_t tinyaot_pack_bytes(int itemsize, int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
+  return pack_bytes(itemsize, m, n, k, a_col, exact);
 }
 
 #include "call.h"
