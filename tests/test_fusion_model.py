@@ -35,34 +35,36 @@ def packing(g: Graph, op: Op, m: int, n: int, k: int) -> float:
 
 
 def test_the_model_knows_when_the_kernel_packs() -> None:
-    """Its numbers are those of gemm.h for float32."""
-    text = header("gemm.h")
-    few = re.search(r"#define FEW (\d+)", text)
-    block = re.search(r"#define MC \(\(int\)\((\d+) / sizeof\(T\)", text)
+    """Its numbers are those of blocks.h for float32."""
+    text = header("blocks.h")
+    few, depth = (re.search(rf"#define {name} +(\d+)", text) for name in ("FEW", "KC"))
+    block = re.search(r"#define ROWS\(size\) \((\d+) / \(size\)", text)
     assert few and int(few[1]) == model.IN_PLACE
+    assert depth and int(depth[1]) == model.DEPTH
     assert block and int(block[1]) // 4 == model.ROWS
 
 
 @pytest.mark.parametrize(
-    ("spec", "a", "b", "n", "packs_a"),
+    ("spec", "a", "b", "n", "k", "packs_a"),
     [
-        ("ik,kj->ij", "96,64", "64,128", 128, False),  # contiguous rows, few columns: in place
-        ("ki,kj->ij", "64,96", "64,128", 128, True),  # rows are columns in memory
-        ("ik,kj->ij", "96,64", "64,512", 512, True),  # many columns use them
+        ("ik,kj->ij", "96,640", "640,128", 128, 640, False),  # few columns use them: in place
+        ("ki,kj->ij", "64,96", "64,128", 128, 64, True),  # rows are columns in memory
+        ("ik,kj->ij", "96,64", "64,512", 512, 64, False),  # one panel deep: each is read once
+        ("ik,kj->ij", "96,640", "640,512", 512, 640, True),
     ],
 )
 def test_rows_are_packed_unless_they_are_read_in_place(
-    spec: str, a: str, b: str, n: int, packs_a: bool
+    spec: str, a: str, b: str, n: int, k: int, packs_a: bool
 ) -> None:
     g, op = product(spec, a, b, f"96,{n}")
-    expected = 64 * n * model.PACK_B + packs_a * 96 * 64 * model.PACK_A
-    assert packing(g, op, 96, n, 64) == pytest.approx(expected)
+    expected = k * n * model.PACK_B + packs_a * 96 * k * model.PACK_A
+    assert packing(g, op, 96, n, k) == pytest.approx(expected)
 
 
 def test_a_transposed_result_swaps_the_operands() -> None:
-    g, op = product("ik,jk->ji", "512,64", "96,64", "96,512")
-    assert packing(g, op, 96, 512, 64) == pytest.approx(
-        64 * 512 * model.PACK_B + 96 * 64 * model.PACK_A
+    g, op = product("ik,jk->ji", "512,640", "96,640", "96,512")
+    assert packing(g, op, 96, 512, 640) == pytest.approx(
+        640 * 512 * model.PACK_B + 96 * 640 * model.PACK_A
     )
 
 

@@ -24,7 +24,8 @@ from tinyaot.passes.fusion.machine import RANDOM
 from tinyaot.passes.fusion.op import Op
 
 PACK_A, PACK_B, WRITE_C = 0.2, 0.25, 0.05  # ns an element of a product (measured by single calls)
-IN_PLACE, ROWS = 384, 192  # columns up to which A is not packed, rows that share a packed B
+IN_PLACE, DEPTH = 384, 320  # columns, or terms, up to which contiguous rows of A are not packed
+ROWS = 192  # that share a packed B
 CALL, MEMBER = 200.0, 30.0  # ns a product, and a member of a region, each tile
 REDUCE = 0.04  # ns an element
 FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2, "fallback": 2.0}
@@ -100,14 +101,15 @@ def op_ns(g: Graph, op: Op, extent: Extent) -> Number:
 
 def product_ns(g: Graph, op: Op, extent: Extent) -> Number:
     """A product on one tile, as gemm.h computes it: panels of B are packed for every block of rows,
-    rows of A once, unless they are contiguous and few columns use them."""
+    rows of A once, unless they are contiguous and short, or few columns use them."""
     d = gemm_dims(g, op)
     rows, columns, k = (volume(x, extent) for x in (d.m, d.n, d.k))
     left = g.reads[op][0].pairs
     if g.flat[op] and g.flat[op][-1] in d.m:  # the result's rows are contiguous as its columns are
         rows, columns, left = columns, rows, g.reads[op][1].pairs
     contiguous = bool(left) and not isinstance(left[-1][1], Const) and left[-1][1] in d.k
-    pack_a = np.where(contiguous & (np.asarray(columns) <= IN_PLACE), 0.0, PACK_A)
+    read_once = (np.asarray(columns) <= IN_PLACE) | (np.asarray(k) <= DEPTH)
+    pack_a = np.where(contiguous & read_once, 0.0, PACK_A)
     packed = k * columns * PACK_B * -(-rows // ROWS) + rows * k * pack_a
     each = 2 * rows * columns * k / g.machine.flops + packed + rows * columns * WRITE_C
     return volume(d.batch, extent) * (each * op.dtype.itemsize / 4 + CALL)
