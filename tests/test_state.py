@@ -533,6 +533,42 @@ def test_an_argument_that_shares_memory_with_state() -> None:
         g(w.detach())
 
 
+@pytest.mark.parametrize("way", ["one buffer", "part of an array on a buffer", "array and buffer"])
+def test_an_argument_on_memory_that_no_array_owns(way: str) -> None:
+    """What a file, another library or a buffer lends has no array at its end to compare."""
+    memory = np.zeros(8, np.float32) if way == "array and buffer" else bytearray(32)
+    whole = np.frombuffer(memory, np.float32)
+    part = np.frombuffer(memory, np.float32) if way == "one buffer" else whole
+    part = memory if isinstance(memory, np.ndarray) else part
+    w = ta.from_numpy(whole)
+
+    def f(x: Any) -> Any:
+        w.mul_(2.0)
+        return x * 1.0
+
+    g = build(f)
+    for _ in range(3):
+        g(ta.ones(4))
+    with pytest.raises(ta.errors.MutationError, match="share memory"):
+        g(ta.from_numpy(part[:4]))
+    w = ta.ones(8)
+    for _ in range(3):
+        g(ta.from_numpy(part[:4]))
+    assert len(g.records) == 1
+
+
+def test_whether_an_argument_has_a_gradient_is_guarded() -> None:
+    def f(x: Any) -> Any:
+        return x * 2 if x.grad is None else x * 3
+
+    g = build(f)
+    for _ in range(3):
+        assert g(ta.ones(1)).item() == 2
+    x = ta.ones(1)
+    x.grad = ta.ones(1)
+    assert g(x).item() == 3
+
+
 def test_the_learning_rate_is_an_input() -> None:
     def make() -> tuple[Any, Any, Any]:
         ta.manual_seed(0)

@@ -186,15 +186,18 @@ class Text:
         return True
 
     def like(
-        self, arguments: Sequence[Tensor], written: Sequence[bool], owners: frozenset[int]
+        self, arguments: Sequence[Tensor], written: Sequence[bool], apart: Sequence[np.ndarray]
     ) -> bool:
         """Conditions that the tensors x0, x1 ... have the types of `arguments`, and that none that
-        is written shares memory with another, nor any with the arrays of these ids; names v0,
-        v1 ... for their arrays, unless a watch takes all. Whether they have a fast form."""
+        is written shares memory with another, nor any with the arrays `apart`; names v0, v1 ...
+        for their arrays, unless a watch takes all. Whether they have a fast form."""
         if any(t._chain or requires_grad(t) or type(t) is not Tensor for t in arguments):
             return False
         if self.watch is not None:
-            return not any(written) and self.watch.arguments(arguments, owners)
+            return not any(written) and self.watch.arguments(arguments, apart)
+        owners = frozenset(map(owner_of, apart))
+        if None in owners:
+            return False
         for i, tensor in enumerate(arguments):
             data, v = tensor._data, f"v{i}"
             self.lines.append(f"{v} = x{i}._data; b{i} = {v}.base")
@@ -203,7 +206,10 @@ class Text:
             self.require(f"{v}.dtype is {self.name(data.dtype)}")
             self.require(f"{v}.strides == {self.name(data.strides)}")
             self.require(f"x{i}._history.requires_grad is False")
-            self.require(f"id({v} if b{i} is None else b{i}) not in {self.name(owners)}")
+            if owners:
+                own = f"b{i}.__class__ is {self.name(np.ndarray)} and b{i}.base is None"
+                self.require(f"b{i} is None or {own}")
+                self.require(f"id({v} if b{i} is None else b{i}) not in {self.name(owners)}")
             for j in range(i):
                 self.require(f"x{i} is not x{j}")
                 if written[i] or written[j]:
@@ -226,6 +232,8 @@ class Text:
         return made
 
 
-def owner_of(array: np.ndarray) -> int:
-    """The id of the object that owns an array's bytes."""
-    return id(array if array.base is None else array.base)
+def owner_of(array: np.ndarray) -> int | None:
+    """The id of the array that owns an array's bytes; None if they are no array's. Two arrays that
+    have owners share memory only if they have one."""
+    owner = array if array.base is None else array.base
+    return id(owner) if type(owner) is np.ndarray and owner.base is None else None

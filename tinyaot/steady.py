@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tinyaot import random
-from tinyaot.guards import Text, owner_of
+from tinyaot.guards import Text
 from tinyaot.ops.core import mode
 from tinyaot.results import Result
 from tinyaot.specialization import Bound, Specialization
@@ -110,13 +110,17 @@ def guards(
     text.require(f"{now}.grad_enabled is {mode.grad_enabled}")
     if not text.slots((*captured.reach.identities, *captured.reach.scalars)):
         return None
-    owners = frozenset(owner_of(sources[i]._data) for i in state)
     mutated = {i for i, _ in found.mutated}
     written = [a.position in mutated for a in captured.arguments]
-    if not (text.tensors(held) and text.like(examples, written, owners)):
+    apart = [sources[i]._data for i in state if any(written) or i in mutated]
+    if not (text.tensors(held) and text.like(examples, written, apart)):
         return None
+    at = {a.position: f"x{k}" for k, a in enumerate(captured.arguments)}
     for i in captured.none_grads:
-        text.field(sources[i], "_grad")
+        if i in at:
+            text.require(f"{at[i]}._grad is None")
+        else:
+            text.field(sources[i], "_grad")
     return text
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tinyaot.backends.runtime import load_pool
 from tinyaot.tensor import History, Storage, Tensor
@@ -75,11 +76,11 @@ class _Steady(ctypes.Structure):
         ("written", ctypes.c_void_p),
         ("given", ctypes.c_void_p),
         ("arguments", ctypes.c_void_p),
-        ("owners", ctypes.c_void_p),
+        ("spans", ctypes.c_void_p),
         ("n_facts", ctypes.c_ssize_t),
         ("n_written", ctypes.c_ssize_t),
         ("n_arguments", ctypes.c_ssize_t),
-        ("n_owners", ctypes.c_ssize_t),
+        ("n_spans", ctypes.c_ssize_t),
     )
 
 
@@ -106,7 +107,7 @@ class Watch:
         self.whole: list[dict[Any, Any]] = []  # dicts whose entries are all that they may have
         self.written: list[History] = []
         self.given: list[np.ndarray] = []
-        self.owners: frozenset[int] = frozenset()
+        self.spans: list[tuple[int, int]] = []  # of memory that no argument may share
         self.kept: list[Any] = []
 
     def slot(self, owner: Any, name: str, value: Any) -> bool:
@@ -146,11 +147,11 @@ class Watch:
         """The step writes what has this history: what was saved of it is moved before."""
         self.written.append(history)
 
-    def arguments(self, examples: Sequence[Tensor], owners: frozenset[int]) -> bool:
-        """The arguments are plain tensors like these that require no grad, no two the same, on
-        memory of none of these owners."""
-        self.given, self.owners = [x._data for x in examples], owners
-        return all(type(a) is np.ndarray for a in self.given)
+    def arguments(self, examples: Sequence[Tensor], apart: Sequence[np.ndarray]) -> bool:
+        """The arguments are plain tensors like these that require no grad, no two the same, and
+        share no memory with these arrays."""
+        self.given, self.spans = [x._data for x in examples], [byte_bounds(a) for a in apart]
+        return all(type(a) is np.ndarray and a.flags.c_contiguous for a in self.given)
 
     def look(self) -> Callable[..., int]:
         """What looks at arguments, and at the facts so far: DONE, or CHANGED."""
@@ -195,7 +196,8 @@ class Steady:
         self.kept: list[Any] = [call, watch, arrays]  # what the addresses name
         facts = watch.table()
         arguments = [
-            (id(a.dtype), a.ndim, self._words(a.shape), self._words(a.strides)) for a in watch.given
+            (id(a.dtype), a.ndim, self._words(a.shape), self._words(a.strides), a.nbytes)
+            for a in watch.given
         ]
         self.frame = _Steady(
             ctypes.addressof(call) if call else None,
@@ -205,11 +207,11 @@ class Steady:
             self._words([id(h) for h in watch.written]),
             self._words(given),
             self._words([word for argument in arguments for word in argument]),
-            self._words([*watch.owners]),
+            self._words([word for span in watch.spans for word in span]),
             len(facts),
             len(watch.written),
             len(arguments),
-            len(watch.owners),
+            len(watch.spans),
         )
 
     def _words(self, values: Sequence[int]) -> int:

@@ -83,17 +83,19 @@ static int holds(const struct fact *f) {
 
 /* An array behind its header, as NumPy's C interface lays it out. */
 struct array {
-  void *data;
+  const char *data;
   int nd;
   const intptr_t *shape, *strides;
   void *base, *descr;
 };
 
-/* What an argument must be: a tensor that is no view, requires no grad, and has such an array. */
+/* What an argument must be: a tensor that is no view, requires no grad, and has such an array, whose
+   elements lie side by side. */
 struct argument {
   void *descr;
   intptr_t nd;
   const intptr_t *shape, *strides;
+  intptr_t bytes;
 };
 
 struct steady {
@@ -104,8 +106,8 @@ struct steady {
   char *const *written;         /* histories of what the step writes */
   const intptr_t *given;        /* which arrays a call gives, those of its arguments first */
   const struct argument *arguments;
-  void *const *owners;          /* of memory that no argument may share */
-  intptr_t n_facts, n_written, n_arguments, n_owners;
+  const char *const *spans;     /* of memory that no argument may share: first byte, and end */
+  intptr_t n_facts, n_written, n_arguments, n_spans;
 };
 
 enum { DONE, CHANGED, SAVED, FAILED };
@@ -123,9 +125,8 @@ static int fits(const struct argument *a, const char *x, const struct steady *s)
   if (v->descr != a->descr || v->nd != a->nd) return 0;
   for (int k = 0; k < v->nd; k++)
     if (v->shape[k] != a->shape[k] || v->strides[k] != a->strides[k]) return 0;
-  void *owner = v->base ? v->base : object;
-  for (intptr_t k = 0; k < s->n_owners; k++)
-    if (owner == s->owners[k]) return 0;
+  for (intptr_t k = 0; k < s->n_spans; k++)
+    if (v->data < s->spans[2 * k + 1] && s->spans[2 * k] < v->data + a->bytes) return 0;
   return 1;
 }
 
