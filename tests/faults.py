@@ -323,6 +323,9 @@ TABLE = """
 @ capture.py twin-not-guarded: state
 - twins += [(slot, index) for slot in slots[1:]]
 +
+@ capture.py gradient-of-an-argument-is-a-constant: state
+- elif id(lifted.source) in of_arguments:
++ elif not of_arguments:
 @ capture.py none-grads-not-guarded: state
 - [engine.lifted.index(x) for x in engine.none_grads],
 + [],

@@ -557,6 +557,30 @@ def test_an_argument_on_memory_that_no_array_owns(way: str) -> None:
     assert len(g.records) == 1
 
 
+def test_the_gradient_of_an_argument_is_that_of_the_argument_given() -> None:
+    def update(parameters: list[Any], x: Any) -> Any:
+        with ta.no_grad():
+            for p in parameters:
+                p.sub_(p.grad)
+                p.grad.zero_()
+        return x.grad * 2
+
+    g = build(update)
+    w = ta.nn.Parameter(ta.ones(1))
+    for k, want in ((1.0, 0.0), (2.0, -2.0), (3.0, -5.0), (4.0, -9.0)):
+        x = ta.ones(1)
+        x.grad = ta.full((1,), k)
+        w.grad = None
+        (w * k).sum().backward()
+        assert g([w], x).item() == 2 * k
+        assert w.item() == want and w.grad is not None and w.grad.item() == 0
+    assert len(g.records) == 1
+    assert "x.grad" in str(g.records[0].stages[0].program)
+    x.grad = None
+    with pytest.raises(TypeError, match="NoneType"):
+        g([w], x)
+
+
 def test_whether_an_argument_has_a_gradient_is_guarded() -> None:
     def f(x: Any) -> Any:
         return x * 2 if x.grad is None else x * 3

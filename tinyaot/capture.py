@@ -50,6 +50,7 @@ class Capture:
     rebinds: list[tuple[Slot, int]]  # places to set to a result
     settings: list[tuple[Slot, Any]]  # places to set to a number, a flag, a string ...
     grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
+    argument_grads: dict[int, int]  # inputs that are the `.grad` of an argument: which
     none_grads: list[int]  # inputs whose `.grad` was read, and has to be None again
     detached: list[int]  # inputs that were detach_ed, and may not be views
     reach: Reach
@@ -235,7 +236,7 @@ def _finish(
     ]
     retained = [i for i, t in enumerate(results.tensors) if retains_grad(engine, t)]
     results.resolve()
-    slots, twins = _find_slots(engine, reach, {a.position for a in arguments})
+    slots, twins, argument_grads = _find_slots(engine, reach, arguments, tensors)
     reach.guard_arrays({id(x.source._data) for x in engine.lifted if isinstance(x.source, Tensor)})
     outputs, alive = list(results.outputs), list(results.edges)
     written: dict[int, Tensor] = {}  # inputs, where autograd recorded it
@@ -275,6 +276,7 @@ def _finish(
         rebinds,
         assigned.plain,
         grads,
+        argument_grads,
         none_grads=[engine.lifted.index(x) for x in engine.none_grads],
         detached=[engine.lifted.index(x) for x in engine.detached_inputs],
         reach=reach,
@@ -294,10 +296,11 @@ def _finish(
 
 
 def _find_slots(
-    engine: TraceEngine, reach: Reach, positions: set[int]
-) -> tuple[dict[int, Slot], list[tuple[Slot, int]]]:
-    """Where each lifted tensor is kept, and its name for people; and all other places that hold
-    one, which have to go on holding the same. A `.grad` is found by its tensor.
+    engine: TraceEngine, reach: Reach, arguments: list[Argument], tensors: list[Tensor]
+) -> tuple[dict[int, Slot], list[tuple[Slot, int]], dict[int, int]]:
+    """Where each lifted tensor is kept, and its name for people; all other places that hold one,
+    which have to go on holding the same; and which are the `.grad` of which argument. A `.grad` is
+    found by its tensor.
 
     A tensor that is nowhere in reach is a constant of the trace (documented: trace-time).
     """
@@ -309,6 +312,9 @@ def _find_slots(
         for t in [slots[0].read()]
         if isinstance(t, Tensor) and isinstance(t._grad, Tensor)
     }
+    of_arguments = {id(t._grad): k for k, t in enumerate(tensors) if isinstance(t._grad, Tensor)}
+    argument_grads: dict[int, int] = {}
+    positions = {a.position for a in arguments}
     for index, lifted in enumerate(engine.lifted):
         if not isinstance(lifted.source, Tensor):
             continue
@@ -328,6 +334,9 @@ def _find_slots(
             owner, path = grads[id(lifted.source)]
             found[index] = Slot(f"{path}.grad", owner, "_grad", GRAD)
             lifted.name = lifted.name or f"{path}.grad"
+        elif id(lifted.source) in of_arguments:
+            argument_grads[index] = k = of_arguments[id(lifted.source)]
+            lifted.name = lifted.name or f"{engine.lifted[arguments[k].position].name}.grad"
         else:
             lifted.role = "constant"
-    return found, twins
+    return found, twins, argument_grads

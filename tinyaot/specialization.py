@@ -133,6 +133,8 @@ class Specialization:
             value = slot.read()
             if value is not sources[position]._data:  # as a NumPy array in reach is
                 sources[position] = value
+        for position, k in captured.argument_grads.items():
+            sources[position] = tensors[k]._grad
         for position, guard in self.guards.items():
             if not guard.holds(sources[position]):
                 return guard.mismatch(sources[position], captured.inputs[position].name)

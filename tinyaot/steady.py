@@ -95,6 +95,8 @@ def guards(
     captured, (sources, given) = found.captured, bound
     if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
         return None
+    if captured.argument_grads:
+        return None
     passed = {a.position for a in captured.arguments}
     state = [i for i in found.guards if i not in passed]
     held: list[tuple[Slot | None, Tensor]] = [(captured.slots.get(i), sources[i]) for i in state]
