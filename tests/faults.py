@@ -323,6 +323,12 @@ TABLE = """
 @ capture.py twin-not-guarded: state
 - twins += [(slot, index) for slot in slots[1:]]
 +
+@ state.py unread-tensor-unguarded: state
+- self.scalars += [(slot, slot.read()) for slot in kinds]
++ pass
+@ guards.py unread-tensor-known-by-its-object-alone: state
+- same += f" and {self.name(tensor)}._data is {self.name(tensor._data)}"
++ pass
 @ capture.py gradient-of-an-argument-is-a-constant: state
 - elif id(lifted.source) in of_arguments:
 + elif not of_arguments:

@@ -581,6 +581,48 @@ def test_the_gradient_of_an_argument_is_that_of_the_argument_given() -> None:
         g([w], x)
 
 
+UNREAD: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "presence": (lambda b: b.mask is None, None),
+    "shape": (lambda b: b.mask.shape[0] == 3, ta.ones(5)),
+    "length": (lambda b: len(b.mask) == 3, ta.ones(5)),
+    "dtype": (lambda b: b.mask.dtype is ta.float32, ta.ones(3, dtype=ta.float64)),
+    "class": (lambda b: isinstance(b.mask, ta.Tensor), 3.0),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_tensor_whose_values_are_not_read_is_guarded(name: str) -> None:
+    test, other = UNREAD[name]
+    box = types.SimpleNamespace(mask=ta.ones(3))
+    g = build(lambda x: x * 2 if test(box) else x * 3)
+    before = g(ta.ones(1)).item()
+    for value in (ta.zeros(3), ta.zeros(3), ta.zeros(3)):
+        assert g(ta.ones(1)).item() == before
+        box.mask = value
+    assert len(g.records) == 1
+    box.mask = other
+    assert g(ta.ones(1)).item() == 5 - before
+    assert g(ta.ones(1)).item() == 5 - before
+    box.mask = ta.ones(3)
+    g(ta.ones(1)), g(ta.ones(1))
+    box.mask._data = np.zeros(5, np.float64)  # as Module.double does
+    assert g(ta.ones(1)).item() == (3 if name in ("shape", "length", "dtype") else before)
+
+
+def test_what_a_step_assigns_and_does_not_read_costs_no_compile() -> None:
+    box = types.SimpleNamespace(last=ta.zeros(()))
+
+    def f(x: Any) -> Any:
+        box.last = x.sum()
+        return x * 2
+
+    g = build(f)
+    for k in range(4):
+        g(ta.full((2,), float(k)))
+        assert box.last.item() == 2 * k
+    assert len(g.records) == 1
+
+
 def test_whether_an_argument_has_a_gradient_is_guarded() -> None:
     def f(x: Any) -> Any:
         return x * 2 if x.grad is None else x * 3

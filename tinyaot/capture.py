@@ -237,7 +237,8 @@ def _finish(
     retained = [i for i, t in enumerate(results.tensors) if retains_grad(engine, t)]
     results.resolve()
     slots, twins, argument_grads = _find_slots(engine, reach, arguments, tensors)
-    reach.guard_arrays({id(x.source._data) for x in engine.lifted if isinstance(x.source, Tensor)})
+    sources = [x.source for x in engine.lifted if isinstance(x.source, Tensor)]
+    reach.guard_rest({id(y) for x in sources for y in (x, x._data)})
     outputs, alive = list(results.outputs), list(results.edges)
     written: dict[int, Tensor] = {}  # inputs, where autograd recorded it
     dead_inputs: dict[int, int] = {}

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import ATTRIBUTE, BY_VALUE, ITEM, KEYS, LENGTH, Slot
+from tinyaot.state import ATTRIBUTE, BY_VALUE, ITEM, KEYS, KIND, LENGTH, Slot
 from tinyaot.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -158,6 +158,10 @@ class Text:
         for slot, value in slots:
             if self.watched(slot, value):
                 continue
+            if slot.access is KIND:
+                if not self.kind(slot.owner, value):
+                    return False
+                continue
             expression = self.read(slot)
             if expression is None:
                 return False
@@ -167,6 +171,16 @@ class Text:
                 self.require(f"{expression} == {self.name(value)}")
             else:
                 self.require(f"{expression} is {self.name(value)}")
+        return True
+
+    def kind(self, slot: Slot, kind: Any) -> bool:
+        """A condition that a place holds a tensor of a type: the one it holds, or one like it."""
+        expression, tensor = self.read(slot), slot.read()
+        if expression is None:
+            return False
+        same = f"{expression} is {self.name(tensor)}"
+        same += f" and {self.name(tensor)}._data is {self.name(tensor._data)}"
+        self.require(f"{same} or {self.name(slot)}.kind() == {self.name(kind)}")
         return True
 
     def field(self, owner: Any, name: str) -> None:

@@ -100,6 +100,7 @@ MEMBERS = Access(lambda o, key: frozenset(o), text="frozenset({0})")
 CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumPy array
 BY_VALUE = (LENGTH, MEMBERS, CONTENTS)  # what they read is new at each call
 KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
+KIND = Access(lambda o, key: o.kind())  # of a slot: what can be known of a tensor without a value
 GRAD = Access(getattr)  # of a tensor in reach
 
 
@@ -114,6 +115,11 @@ class Slot:
 
     def read(self) -> Any:
         return self.access.read(self.owner, self.key)
+
+    def kind(self) -> Any:
+        """The type of the tensor there; the class of what is none."""
+        value = self.read()
+        return value.type if isinstance(value, Tensor) else type(value)
 
     def write(self, value: Any) -> None:
         """Put a value there (after a step that assigns a tensor to a reached attribute)."""
@@ -171,14 +177,20 @@ class Reach:
         for slots in self.tensors.values():
             yield from slots
 
-    def guard_arrays(self, inputs: set[int]) -> None:
-        """Guard the NumPy arrays that are no inputs (by id), but may have been read as numbers: by
+    def guard_rest(self, inputs: set[int]) -> None:
+        """Guard the tensors and NumPy arrays that are no inputs (by id). That a tensor is there,
+        and its type, may have been read; arrays may have been read as numbers: they are guarded by
         what they hold, and the large ones by identity."""
         named = self.named()
         for key, slots in self.tensors.items():
             array = self.objects[key]
             slots = [s for s in slots if s.access is not ATTRIBUTE or s.key in named]
-            if isinstance(array, np.ndarray) and key not in inputs and slots:
+            if key in inputs or not slots:
+                continue
+            if isinstance(array, Tensor):
+                kinds = [Slot(f"the type of {s.path}", s, None, KIND) for s in slots]
+                self.scalars += [(slot, slot.read()) for slot in kinds]
+            else:
                 self.identities += [(slot, array) for slot in slots]
                 if array.nbytes <= LARGE:
                     contents = Slot(f"what {slots[0].path} holds", array, None, CONTENTS)
