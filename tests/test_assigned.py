@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import types
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import tinyaot as ta
 from tests.agree import build
 from tinyaot import nn
+from tinyaot.guards import MISS
 from tinyaot.tree import leaves
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -139,3 +141,81 @@ def test_a_learning_rate_that_the_step_itself_reads_or_sets(name: str) -> None:
         return seen
 
     np.testing.assert_allclose(make(True), make(False), rtol=1e-6)
+
+
+def _forget() -> None:
+    for name in ("made", "kept"):
+        globals().pop(name, None)
+        if name in vars(Board):
+            delattr(Board, name)
+
+
+class Board:
+    """A class that functions write on."""
+
+
+def _on_globals(x: Any) -> Any:
+    global made, kept
+    try:
+        made += 1  # type: ignore[name-defined]
+    except NameError:
+        made = 1
+    kept = x * made  # type: ignore[name-defined]
+    return kept + 1
+
+
+def _on_a_class(x: Any) -> Any:
+    Board.made = getattr(Board, "made", 0) + 1  # type: ignore[attr-defined]
+    Board.kept = x * Board.made  # type: ignore[attr-defined]
+    return Board.kept + 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fn", [_on_globals, _on_a_class])
+def test_globals_and_class_attributes_that_a_function_makes(fn: Any) -> None:
+    place = globals() if fn is _on_globals else vars(Board)
+    g = build(fn)
+    try:
+        g.explain(ta.ones(1))
+        assert "made" not in place and "kept" not in place
+        for call in (1, 2, 3):
+            assert g(ta.full((1,), 2.0)).item() == 2 * call + 1
+            assert place["made"] == call and place["kept"].item() == 2 * call
+        _forget()
+        assert g(ta.ones(1)).item() == 2
+    finally:
+        _forget()
+
+
+def test_a_global_that_is_set_elsewhere_costs_no_steady_call() -> None:
+    def fn(x: Any, first: bool = False) -> Any:
+        global made
+        if first:
+            made = 1
+        return x * 2
+
+    g = build(fn)
+    for _ in range(3):
+        g(ta.ones(1))
+    assert g._specializations[0].steady((ta.ones(1),), {}) is not MISS
+    try:
+        globals()["made"] = 5
+        assert g._specializations[0].steady((ta.ones(1),), {}) is MISS
+    finally:
+        _forget()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    count: int = 0
+
+
+def test_a_field_that_only_object_sets() -> None:
+    box = Frozen()
+
+    def fn(x: Any) -> Any:
+        object.__setattr__(box, "count", box.count + 1)
+        return x * box.count
+
+    g = build(fn)
+    for call in (1, 2, 3):
+        assert g(ta.ones(1)).item() == call == box.count

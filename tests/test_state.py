@@ -6,6 +6,7 @@ the state is changed, and it is called again: both times it has to give what eag
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import gc
@@ -23,6 +24,7 @@ import tinyaot.nn.functional as F
 from tests.agree import build
 from tinyaot import nn
 from tinyaot.errors import GradError
+from tinyaot.guards import MISS
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -402,6 +404,32 @@ class Shared:
 def list_of_a_class() -> Case:
     Shared.sizes = [1, 2]
     return lambda x: x * Shared.sizes[0], lambda: Shared.sizes.__setitem__(0, 7)
+
+
+@case
+def attribute_that_a_class_has_not() -> Case:
+    class Plain:
+        pass
+
+    class Derived(Plain):
+        pass
+
+    box = Derived()
+    return lambda x: x * getattr(box, "gain", 1.0), lambda: setattr(Plain, "gain", 3.0)
+
+
+def test_what_python_keeps_in_a_class_is_not_guarded() -> None:
+    class Plain:
+        pass
+
+    box = Plain()
+    g = build(lambda x: x * getattr(box, "gain", 2.0))
+    for _ in range(3):
+        g(ta.ones(1))
+    copy.copy(box)
+    assert "__slotnames__" in vars(Plain)
+    assert g(ta.ones(1)).item() == 2 and len(g.records) == 1
+    assert g._specializations[0].steady((ta.ones(1),), {}) is not MISS
 
 
 @case

@@ -18,6 +18,7 @@ from tinyaot.errors import TraceError
 from tinyaot.location import Loc
 from tinyaot.random import generator as own
 from tinyaot.state import (
+    MISSING,
     Reach,
     Slot,
     attribute_slot,
@@ -72,13 +73,14 @@ class Assigned:
         for name, value in list(vars(owner).items()):
             if name in self.names[id(owner)]:
                 continue
+            slot = attribute_slot(owner, name)
             if isinstance(value, Tensor):
-                self.tensors.append((attribute_slot(owner, name), value))
+                self.tensors.append((slot, value))
             elif is_plain(value):
-                self.plain.append((attribute_slot(owner, name), value))
+                self.plain.append((slot, value))
             else:
                 continue
-            del vars(owner)[name]
+            slot.write(MISSING)
             if isinstance(owner, types.FunctionType):  # which are not guarded while they have none
                 self.reach.scalars.append(number_of_attributes(owner.__name__, owner))
 
@@ -120,7 +122,7 @@ class Assigned:
 
 
 def _has_attributes(x: Any) -> bool:
-    return not isinstance(x, (Tensor, type, list, dict)) and hasattr(x, "__dict__")
+    return not isinstance(x, (Tensor, list, dict)) and hasattr(x, "__dict__")
 
 
 def refuse_leaks(objects: list[tuple[str, Any]]) -> None:

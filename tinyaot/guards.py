@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import ATTRIBUTE, BY_VALUE, ITEM, KEYS, KIND, LENGTH, Slot
+from tinyaot.state import ATTRIBUTE, BY_VALUE, ITEM, KEYS, KIND, LENGTH, MISSING, NAMES, Slot
 from tinyaot.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -151,15 +151,15 @@ class Text:
         if slot.access in (LENGTH, KEYS):
             return self.watch.length(slot.owner)
         take = {ATTRIBUTE: self.watch.attribute, ITEM: self.watch.item}.get(slot.access)
-        return take is not None and take(slot.owner, slot.key, value)
+        return take is not None and value is not MISSING and take(slot.owner, slot.key, value)
 
     def slots(self, slots: Iterable[tuple[Slot, Any]]) -> bool:
         """Conditions that places hold what they held. Whether they have a fast form."""
         for slot, value in slots:
             if self.watched(slot, value):
                 continue
-            if slot.access is KIND:
-                if not self.kind(slot.owner, value):
+            if slot.access in (KIND, NAMES):
+                if not self.quick(slot, value):
                     return False
                 continue
             expression = self.read(slot)
@@ -167,20 +167,26 @@ class Text:
                 return False
             if slot.access is KEYS:
                 self.keys(self.name(slot.owner), value)
+            elif value is MISSING and slot.access is ITEM:
+                self.require(f"{self.key(slot.key)} not in {self.name(slot.owner)}")
             elif slot.access in BY_VALUE:
                 self.require(f"{expression} == {self.name(value)}")
             else:
                 self.require(f"{expression} is {self.name(value)}")
         return True
 
-    def kind(self, slot: Slot, kind: Any) -> bool:
-        """A condition that a place holds a tensor of a type: the one it holds, or one like it."""
-        expression, tensor = self.read(slot), slot.read()
-        if expression is None:
-            return False
-        same = f"{expression} is {self.name(tensor)}"
-        same += f" and {self.name(tensor)}._data is {self.name(tensor._data)}"
-        self.require(f"{same} or {self.name(slot)}.kind() == {self.name(kind)}")
+    def quick(self, slot: Slot, value: Any) -> bool:
+        """A condition on a slot that takes long to read: that all is as it was, or, where it is
+        not, that this slot has its value. Whether it has a fast form."""
+        if slot.access is KIND:
+            expression, tensor = self.read(slot.owner), slot.owner.read()
+            if expression is None:
+                return False
+            same = f"{expression} is {self.name(tensor)}"
+            same += f" and {self.name(tensor)}._data is {self.name(tensor._data)}"
+        else:
+            same = f"len({self.name(slot.owner)}) == {len(slot.owner)}"
+        self.require(f"{same} or {self.name(slot)}.read() == {self.name(value)}")
         return True
 
     def field(self, owner: Any, name: str) -> None:

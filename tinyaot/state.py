@@ -10,9 +10,9 @@ of bytecode).
 
 from __future__ import annotations
 
+import dis
 import enum
 import functools
-import operator
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -28,8 +28,16 @@ from tinyaot.tensor import Tensor
 SCALARS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType, np.generic)
 CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 COMPILED_METHODS = "_tinyaot_compiled_methods"  # where an object keeps its own compiled methods
+HIDDEN = ("__", "_abc_", COMPILED_METHODS)  # names of what Python and we keep in a class
 LARGE = 2**16  # bytes of a NumPy array
-_MISSING = object()
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING = _Missing()  # what a place holds that is not there
 
 
 class OwnMethods(dict[Any, Any]):
@@ -67,39 +75,48 @@ def _item(owner: Any, key: Any) -> Any:
     try:
         return owner[key]
     except (LookupError, TypeError):
-        return _MISSING
+        return MISSING
 
 
 def _cell(owner: Any, key: Any) -> Any:
     try:
         return owner.cell_contents
     except ValueError:
-        return _MISSING
+        return MISSING
 
 
 def _set_attribute(owner: Any, key: Any, value: Any) -> None:
-    if value is _MISSING:
+    if value is MISSING:
         owner.__dict__.pop(key, None)
     else:
         owner.__dict__[key] = value
 
 
 def _set_field(owner: Any, key: Any, value: Any) -> None:
-    if value is _MISSING:
-        delattr(owner, key)
+    plain: Any = type if isinstance(owner, type) else object  # whatever its class does about it
+    if value is MISSING:
+        plain.__delattr__(owner, key)
     else:
-        setattr(owner, key, value)
+        plain.__setattr__(owner, key, value)
 
 
-ATTRIBUTE = Access(lambda o, key: o.__dict__.get(key, _MISSING), _set_attribute, "{0}[{1}]")
-FIELD = Access(lambda o, key: getattr(o, key, _MISSING), _set_field, "getattr({0}, {1})")
-ITEM = Access(_item, operator.setitem, "{0}[{1}]")
+def _set_item(owner: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        del owner[key]
+    else:
+        owner[key] = value
+
+
+ATTRIBUTE = Access(lambda o, key: o.__dict__.get(key, MISSING), _set_attribute, "{0}[{1}]")
+FIELD = Access(lambda o, key: getattr(o, key, MISSING), _set_field, "getattr({0}, {1})")
+ITEM = Access(_item, _set_item, "{0}[{1}]")
 CELL = Access(_cell, lambda o, key, x: _set_field(o, "cell_contents", x), "{0}.cell_contents")
 LENGTH = Access(lambda o, key: len(o), text="len({0})")
 MEMBERS = Access(lambda o, key: frozenset(o), text="frozenset({0})")
 CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumPy array
 BY_VALUE = (LENGTH, MEMBERS, CONTENTS)  # what they read is new at each call
 KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
+NAMES = Access(lambda o, key: sum(not name.startswith(HIDDEN) for name in o))  # of a class
 KIND = Access(lambda o, key: o.kind())  # of a slot: what can be known of a tensor without a value
 GRAD = Access(getattr)  # of a tensor in reach
 
@@ -128,15 +145,15 @@ class Slot:
 
 
 def attribute_slot(owner: Any, name: str) -> Slot:
-    """The place of an object's attribute."""
-    return Slot(name, owner, name, ATTRIBUTE)
+    """The place of an attribute of an object or class."""
+    return Slot(name, owner, name, FIELD if isinstance(owner, type) else ATTRIBUTE)
 
 
 def number_of_attributes(path: str, owner: Any) -> tuple[Slot, int]:
-    """A guard on how many attributes an object has."""
-    attributes = vars(owner)
-    slot = Slot(f"the number of attributes of {path or 'self'}", attributes, None, LENGTH)
-    return slot, len(attributes)
+    """A guard on how many attributes an object or class has."""
+    access = NAMES if isinstance(owner, type) else LENGTH
+    slot = Slot(f"the number of attributes of {path or 'self'}", vars(owner), None, access)
+    return slot, slot.read()
 
 
 def is_plain(x: Any) -> bool:
@@ -263,7 +280,7 @@ class _Walk:
         if isinstance(value, (Tensor, np.ndarray)):
             self.reach.tensors.setdefault(id(value), []).append(slot)
             self.reach.objects[id(value)] = value
-        elif value is _MISSING or isinstance(value, SCALARS):
+        elif value is MISSING or isinstance(value, SCALARS):
             if not fixed:
                 self.reach.scalars.append((slot, value))
         else:
@@ -283,7 +300,8 @@ class _Walk:
             if is_user_class(type(value)):
                 self.attributes(path, value)
         elif isinstance(value, type):
-            self.methods(value)
+            self.members(value)
+            self.classes(value)
         elif isinstance(value, functools.partial):
             for name in ("func", "args", "keywords"):
                 self.slot(path, value, name, FIELD)
@@ -327,21 +345,25 @@ class _Walk:
         for base in type(value).__mro__:
             for name in getattr(base, "__slots__", ()) if is_user_class(base) else ():
                 self.slot(f"{path}.{name}", value, name, FIELD)
-        self.methods(type(value))
+        self.classes(type(value))
 
-    def methods(self, cls: type) -> None:
-        """User-defined methods may name globals; what else a class holds is state, too."""
+    def classes(self, cls: type) -> None:
+        """The user's classes among those that a class stands on."""
         for base in cls.__mro__:
-            if not is_user_class(base):
-                continue
-            for name, member in list(vars(base).items()):
-                member = getattr(member, "__func__", getattr(member, "fget", member))
-                if isinstance(member, types.FunctionType):
-                    self.follow(f"{base.__name__}.{name}", member)
-                elif not (
-                    hasattr(member, "__get__") or name.startswith(("__", "_abc_", COMPILED_METHODS))
-                ):
-                    self.slot(f"{base.__name__}.{name}", base, name, FIELD)
+            if is_user_class(base):
+                self.follow(base.__name__, base)
+
+    def members(self, cls: type) -> None:
+        """User-defined methods may name globals; what else a class holds is state, too."""
+        if not is_user_class(cls):
+            return
+        self.reach.scalars.append(number_of_attributes(cls.__name__, cls))
+        for name, member in list(vars(cls).items()):
+            member = getattr(member, "__func__", getattr(member, "fget", member))
+            if isinstance(member, types.FunctionType):
+                self.follow(f"{cls.__name__}.{name}", member)
+            elif not (hasattr(member, "__get__") or name.startswith(HIDDEN)):
+                self.slot(f"{cls.__name__}.{name}", cls, name, FIELD)
 
     def function(self, fn: types.FunctionType) -> None:
         if not is_user_file(fn.__code__.co_filename):
@@ -359,10 +381,11 @@ class _Walk:
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
         self.reach.codes += codes
         named = {n for code in codes for n in code.co_names}
+        known = fn.__globals__.keys() | {n for code in codes for n in _globals_set(code)}
         for name in sorted(named):
-            if name in fn.__globals__ and (id(fn.__globals__), name) not in self.globals_seen:
+            if name in known and (id(fn.__globals__), name) not in self.globals_seen:
                 self.globals_seen.add((id(fn.__globals__), name))
-                value = fn.__globals__[name]
+                value = fn.__globals__.get(name)
                 if isinstance(value, types.ModuleType):
                     self.module(name, value, named)
                 else:
@@ -387,6 +410,13 @@ def is_user_class(cls: type) -> bool:
     module = cls.__module__ or ""
     root = module.split(".")[0]
     return root != "tinyaot" and root not in _LIBRARY and hasattr(cls, "__dict__")
+
+
+def _globals_set(code: types.CodeType) -> list[str]:
+    """The globals that a code assigns: one that is not there yet is a place, too."""
+    if dis.opmap["STORE_GLOBAL"] not in code.co_code[::2]:
+        return []
+    return [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"]
 
 
 def _is_user_module(module: types.ModuleType) -> bool:
