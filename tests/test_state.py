@@ -407,6 +407,53 @@ def list_of_a_class() -> Case:
 
 
 @case
+def method_replaced() -> Case:
+    class Scale:
+        def apply(self, x: Any) -> Any:
+            return self.inner(x)
+
+        def inner(self, x: Any) -> Any:
+            return x * 2.0
+
+    box = Scale()
+    return box.apply, lambda: setattr(Scale, "inner", lambda self, x: x * 3.0)
+
+
+@case
+def static_method_and_property_replaced() -> Case:
+    class Scale:
+        @staticmethod
+        def twice(x: Any) -> Any:
+            return x * 2.0
+
+        @property
+        def gain(self) -> float:
+            return 2.0
+
+    box = Scale()
+
+    def change() -> None:
+        Scale.twice = staticmethod(lambda x: x * 3.0)  # type: ignore[method-assign]
+        Scale.gain = property(lambda self: 5.0)  # type: ignore[assignment, method-assign]
+
+    return lambda x: box.twice(x) * box.gain, change
+
+
+@case
+def code_of_a_function_replaced() -> Case:
+    def helper(x: Any) -> Any:
+        return x * 2.0
+
+    def other(x: Any) -> Any:
+        return x * 3.0
+
+    def change() -> None:  # as tools do that load an edited module again
+        helper.__code__ = other.__code__
+
+    return lambda x: helper(x), change
+
+
+@case
 def attribute_that_a_class_has_not() -> Case:
     class Plain:
         pass

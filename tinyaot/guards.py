@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import ATTRIBUTE, BY_VALUE, ITEM, KEYS, KIND, LENGTH, MISSING, NAMES, Slot
+from tinyaot.state import ATTRIBUTE, BY_VALUE, FIELD, ITEM, KEYS, KIND, LENGTH, MISSING, NAMES, Slot
 from tinyaot.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class Text:
             return False
         if slot.access in (LENGTH, KEYS):
             return self.watch.length(slot.owner)
-        take = {ATTRIBUTE: self.watch.attribute, ITEM: self.watch.item}.get(slot.access)
+        takes = {ATTRIBUTE: self.watch.attribute, ITEM: self.watch.item, FIELD: self.watch.field}
+        take = takes.get(slot.access)
         return take is not None and value is not MISSING and take(slot.owner, slot.key, value)
 
     def slots(self, slots: Iterable[tuple[Slot, Any]]) -> bool:

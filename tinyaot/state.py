@@ -188,6 +188,7 @@ class Reach:
     scalars: list[tuple[Slot, Any]]
     identities: list[tuple[Slot, Any]]
     codes: list[types.CodeType]  # of the user's functions
+    functions: list[tuple[Slot, Any]]  # where each has its code, and classes their methods
     entry: str  # the name of the one that is called
 
     def slots(self) -> Iterator[Slot]:
@@ -195,10 +196,13 @@ class Reach:
             yield from slots
 
     def guard_rest(self, inputs: set[int]) -> None:
-        """Guard the tensors and NumPy arrays that are no inputs (by id). That a tensor is there,
-        and its type, may have been read; arrays may have been read as numbers: they are guarded by
-        what they hold, and the large ones by identity."""
-        named = self.named()
+        """Guard the functions that may be called; and the tensors and NumPy arrays that are no
+        inputs (by id). That a tensor is there, and its type, may have been read; arrays may have
+        been read as numbers: they are guarded by what they hold, and the large ones by identity."""
+        named, codes = self.named()
+        for slot, held in self.functions:
+            if slot.key in named or any(held is c for c in codes):
+                self.identities.append((slot, held))
         for key, slots in self.tensors.items():
             array = self.objects[key]
             slots = [s for s in slots if s.access is not ATTRIBUTE or s.key in named]
@@ -213,14 +217,14 @@ class Reach:
                     contents = Slot(f"what {slots[0].path} holds", array, None, CONTENTS)
                     self.scalars.append((contents, contents.read()))
 
-    def named(self) -> set[str]:
+    def named(self) -> tuple[set[str], list[types.CodeType]]:
         """The globals and attributes that are named by the functions that those names lead to from
-        the one that is called."""
+        the one that is called; and the code of these functions."""
         found, todo = {self.entry, "forward"}, self.codes
         while True:
             now = [c for c in todo if c.co_name in found or c.co_name[:1] == "<" or _is_implied(c)]
             if not now:
-                return found
+                return found, [c for c in self.codes if c not in todo]
             for code in now:
                 found.update(code.co_names, code.co_freevars, code.co_cellvars)
             todo = [c for c in todo if c not in now]
@@ -257,7 +261,7 @@ def _is_implied(code: types.CodeType) -> bool:
 
 class _Walk:
     def __init__(self, entry: str) -> None:
-        self.reach = Reach({}, {}, [], [], [], entry)
+        self.reach = Reach({}, {}, [], [], [], [], entry)
         self.todo: list[tuple[str, Any]] = []
         self.globals_seen: set[tuple[int, str]] = set()
 
@@ -359,8 +363,10 @@ class _Walk:
             return
         self.reach.scalars.append(number_of_attributes(cls.__name__, cls))
         for name, member in list(vars(cls).items()):
-            member = getattr(member, "__func__", getattr(member, "fget", member))
+            held, member = member, getattr(member, "__func__", getattr(member, "fget", member))
             if isinstance(member, types.FunctionType):
+                slot = Slot(f"{cls.__name__}.{name}", vars(cls), name, ITEM)
+                self.reach.functions.append((slot, held))
                 self.follow(f"{cls.__name__}.{name}", member)
             elif not (hasattr(member, "__get__") or name.startswith(HIDDEN)):
                 self.slot(f"{cls.__name__}.{name}", cls, name, FIELD)
@@ -376,6 +382,8 @@ class _Walk:
         for defaults in ("__defaults__", "__kwdefaults__"):
             if getattr(fn, defaults) is not None:  # calls that do without go on doing so
                 self.slot(f"{fn.__name__} default", fn, defaults, FIELD)
+        slot = Slot(f"the code of {fn.__name__}", fn, "__code__", FIELD)
+        self.reach.functions.append((slot, fn.__code__))
         codes = [fn.__code__]
         for code in codes:
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]

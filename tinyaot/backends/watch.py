@@ -10,10 +10,12 @@ long as all that.
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from ctypes import pythonapi
 from functools import cache
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -116,7 +118,9 @@ class Watch:
         return self._note(SLOT, owner, offset(kind, name), value)
 
     def item(self, owner: Any, key: Any, value: Any) -> bool:
-        """A list or dict does."""
+        """A list or dict does, or that of a class."""
+        if type(owner) is MappingProxyType:
+            (owner,) = gc.get_referents(owner)
         if type(owner) is dict and type(key) is str:
             self.kept.append(owner)
             self.items.setdefault(id(owner), {})[key] = value
@@ -133,6 +137,11 @@ class Watch:
             return False
         self._note(ATTRIBUTES, owner, 0, attributes)
         return self.item(attributes, key, value)
+
+    def field(self, owner: Any, key: str, value: Any) -> bool:
+        """So does a function, for its code."""
+        known = type(owner) is FunctionType and key == "__code__"
+        return known and self._note(SLOT, owner, code_offset(), value)
 
     def length(self, owner: Any) -> bool:
         """A list or dict is as long as it is; a dict has the same keys."""
@@ -242,9 +251,20 @@ def offset(kind: type, name: str) -> int:
     example: object = object.__new__(kind)
     mark = object()
     getattr(kind, name).__set__(example, mark)
+    return _find(mark, example)
+
+
+@cache
+def code_offset() -> int:
+    """Where a function has its code."""
+    return _find(_find.__code__, _find)
+
+
+def _find(held: object, owner: object) -> int:
+    """Where an object has another one."""
     size = ctypes.sizeof(ctypes.c_size_t)
-    words = (ctypes.c_size_t * (kind.__basicsize__ // size)).from_address(id(example))
-    return list(words).index(id(mark)) * size
+    words = (ctypes.c_size_t * (type(owner).__basicsize__ // size)).from_address(id(owner))
+    return list(words).index(id(held)) * size
 
 
 def can_watch() -> bool:
