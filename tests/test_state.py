@@ -736,6 +736,34 @@ def test_the_learning_rate_is_an_input() -> None:
     assert len(compiled.records) == 1
 
 
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("other", [None, "0.1", ta.tensor(0.25)])
+def test_a_learning_rate_that_is_no_number(calls: int, other: Any) -> None:
+    w = nn.Parameter(ta.ones(1))
+    opt = ta.optim.SGD([w], lr=0.5)
+
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        (w * x).sum().backward()
+        opt.step()
+        return x
+
+    g = build(step)
+    for _ in range(calls):
+        g(ta.ones(1))
+    before = w.item()
+    opt.lr = other
+    if isinstance(other, ta.Tensor):
+        g(ta.ones(1))
+        assert w.item() == before - 0.25
+        return
+    with pytest.raises(ta.errors.DTypeError, match="is not an operand"):
+        g(ta.ones(1))
+    opt.lr = np.float32(0.5)
+    g(ta.ones(1))
+    assert w.item() == before - 0.5
+
+
 def test_each_group_has_a_learning_rate_of_its_own() -> None:
     a, b = (nn.Parameter(ta.ones(1)) for _ in "ab")
     opt = ta.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.25)

@@ -28,6 +28,7 @@ from tinyaot.tape import nodes_between
 from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
 from tinyaot.tree import fill, leaves, structure
 
+NUMBERS = (int, float, np.integer, np.floating)  # that a hyperparameter may be
 Bound: TypeAlias = tuple[list[Any], list[Tensor]]  # sources of the inputs, tensor arguments
 
 
@@ -120,6 +121,9 @@ class Specialization:
         changed = captured.reach.changed()
         if changed is not None:
             return changed
+        for _, (owner, name), _ in self.numbers:
+            if not isinstance(vars(owner).get(name), NUMBERS):
+                return f"{name} is no number any more"
         sources: list[Any] = [x.source for x in captured.inputs]
         given: dict[int, Tensor] = {}
         for argument, tensor in zip(captured.arguments, tensors, strict=True):

@@ -19,7 +19,7 @@ from tinyaot import random
 from tinyaot.guards import Text
 from tinyaot.ops.core import mode
 from tinyaot.results import Result
-from tinyaot.specialization import Bound, Specialization
+from tinyaot.specialization import NUMBERS, Bound, Specialization
 from tinyaot.state import Slot
 from tinyaot.tensor import NOT_KEPT, Tensor
 from tinyaot.tree import Place
@@ -154,13 +154,16 @@ def plain_call(found: Specialization, text: Text, bound: Bound) -> Lines | None:
         n, given[position] = f"n{k}", f"n{k}[1]"
         lines.append(f"n, {n} = {text.name(owner)}.__dict__[{name!r}], seen[{k}]")
         made_anew = f"(n, array(n, {text.name(dtype)}))"
-        lines.append(f"if n is not {n}[0]: {n} = seen[{k}] = {made_anew}")
+        lines.append(f"if n is not {n}[0]:")
+        lines.append("  if not isinstance(n, NUMBERS): return MISS")
+        lines.append(f"  {n} = seen[{k}] = {made_anew}")
     prepare: list[str] = []
     for position, _ in found.mutated:
         history, data = (text.name(x) for x in (sources[position]._history, arrays[position]))
         prepare.append(f"s = {history}.storage")
         prepare.append(f"if s is not None and s.handles: s.before_write({data})")
     names = {"seen": seen, "array": np.array, "Tensor": Tensor, "NOT_KEPT": NOT_KEPT}
+    names |= {"NUMBERS": NUMBERS}
     if text.watch is not None:
         for position, _ in found.mutated:
             text.watch.writes(sources[position]._history)
