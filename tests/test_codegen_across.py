@@ -163,3 +163,25 @@ def test_text() -> None:
           p3[i0] = v4;
         }"""
     )
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(3))
+def test_a_row_that_is_computed_again_has_the_same_sum(seed: int) -> None:
+    """A gradient finds the places of a row's largest by comparing what is computed again with what
+    was stored: a sum in another order would find none, and divide by their number."""
+
+    def step(x: ta.Tensor, b: ta.Tensor, w: ta.Tensor) -> tuple[ta.Tensor, ...]:
+        h = x * 1.0
+        h[:, :2] = h[:, 1:3] * 0.5
+        h = F.softmax(h, -1)
+        largest = h.amax(-1)
+        h = h - h.amax(-1, keepdims=True)
+        loss = (h * h).mean() + (h * b * w).sum() * 0.01 + largest.sum() * 0.1
+        return (loss, h, largest, *ta.grad(loss, [x, b, w]))
+
+    ta.manual_seed(seed)
+    arguments = [ta.randn(*shape, requires_grad=True) for shape in ((8, 17), (17,), (8, 1))]
+    found = ta.compile(step, backend="c")(*arguments)
+    for have, want in zip(found, step(*arguments), strict=True):
+        np.testing.assert_allclose(have.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)

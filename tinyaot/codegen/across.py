@@ -53,6 +53,8 @@ def pays(g: Graph, ops: Sequence[Op], row: Atom, rows: int, column: Atom, column
     for op in ops:
         if op.form not in ("map", "reduce") or op.dtype is float64:  # data's indices; no vectors
             return False
+        if op.form == "reduce" and g.is_repeated(op):  # which adds up in the same order elsewhere
+            return False
         space, weight = g.space(op), TABLE[op.name].weight
         if column not in space:
             along += rows * weight

@@ -59,10 +59,13 @@ def fuse(
     nodes: list[Node] = []
     outputs: dict[int, Output] = {}
     entries = split_entries(program)
+    steps = [step for node in program.nodes for step in node.origin]
+    repeated = {step.id for step in steps if step.relation == "recompute-of"}
     plans: dict[str, FusionPlan] = {}
     names: dict[str, Exporter] = {}
     for name, part in entries.items():
         plan = plan_fusion(part, threads, machine)
+        plan.graph.repeated |= repeated
         phase: Phase = "backward" if name == "backward" else "forward"
         to = Exporter(plan.graph.forms, taken, fresh, phase)
         plans[name], names[name] = plan, to

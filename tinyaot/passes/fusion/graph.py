@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tinyaot.cost import is_recomputed
 from tinyaot.errors import BackendError
 from tinyaot.ops.core import TABLE
 from tinyaot.passes.fusion.accesses import Access, Opaque, resolve
@@ -55,6 +56,12 @@ class Graph:
     seen: dict[Op, list[list[Atom]]] = field(default_factory=dict)  # the same, by axis
     leaf_readers: dict[Op, set[Op]] = field(default_factory=dict)
     signatures: dict[Op, object] = field(default_factory=dict)  # see `model.signature`
+    repeated: set[int] = field(default_factory=set)  # values that are computed again, here or not
+
+    def is_repeated(self, op: Op) -> bool:
+        """Whether an op's node is one of several that have to give the same bits."""
+        node = op.node
+        return node is not None and (node.result.id in self.repeated or is_recomputed(node))
 
     def root(self, op: Op) -> Op:
         """What a view shows."""
