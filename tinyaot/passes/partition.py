@@ -205,7 +205,8 @@ def explain(graph: SplitGraph, choice: Choice, reason: str) -> list[Decision]:
     for id_ in graph.nodes:
         if id_ in choice.saved:
             flip = graph.cost_of_recomputing(choice, id_)
-            code = "checkpoint" if id_ in graph.borders else reason
+            code = "compared" if id_ in graph.compared else reason
+            code = "checkpoint" if id_ in graph.borders else code
             code = "overwritten" if graph.nodes[id_] is None else code
             numbers = _numbers(graph.size[id_], flip.flops, flip.seconds)
             found.append(Decision("save", id_, "save", code, numbers))

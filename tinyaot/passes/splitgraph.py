@@ -13,7 +13,7 @@ what lies behind it.
 
 What a checkpoint region computes for itself alone has an infinite price per byte, and what it
 computes of that for others cannot be computed again: every choice computes the one again, from the
-other.
+other. A sum that would have to come out the same to the last bit is not computed again, either.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class SplitGraph:
         self.free = (self.inputs | given) - self.overwritten
         self.rates, self.objective = rates, objective
         self.inside = self._inside_checkpoints() - self.free
-        self.borders = self._borders()
+        self.borders, self.compared = self._borders(), self._compared()
+        self.once = self.borders | self.compared  # never computed again
         self.behind = self._behind()
         self.read = self._read_by_backward()
         self.needs = self._needs()
@@ -111,6 +112,25 @@ class SplitGraph:
         made = (n for n in self.forward.values() if not inside.isdisjoint(v.id for v in n.inputs))
         return {root[r.id] for n in made for r in n.results} - self.inside - self.free
 
+    def _compared(self) -> set[int]:
+        """Sums behind what the backward tests for equality, as with the greatest of a row. Loops of
+        another shape add in another order: computed again, nothing might be equal to what was."""
+        tests = (n for n in self.program.nodes if n.phase == "backward" and n.op in ("eq", "ne"))
+        stack = [v for n in tests for v in n.inputs] if self.rates.inline else []
+        seen: set[int] = set()
+        sums: set[int] = set()
+        while stack:
+            id_ = self.storages.root[stack.pop().id]
+            node = self.forward.get(id_)
+            if node is None or id_ in seen:
+                continue
+            seen.add(id_)
+            if TABLE[node.op].kind in ("dot", "scan", "scatter") or node.op in ("sum", "prod"):
+                sums.add(id_)
+            else:
+                stack += node.inputs
+        return sums - self.inside - self.free
+
     def _read_by_backward(self) -> set[int]:
         read: set[int] = set()
         for node in self.program.nodes:
@@ -127,7 +147,7 @@ class SplitGraph:
             id_ = stack.pop()
             if id_ not in needs:
                 node = self.forward.get(id_)
-                again = node is not None and id_ not in self.borders
+                again = node is not None and id_ not in self.once
                 needs[id_] = self.wanted(node.inputs) if node and again else []
                 stack += needs[id_]
         return needs
@@ -140,7 +160,7 @@ class SplitGraph:
         for id_, node in self.forward.items() if self.rates.inline else ():
             if TABLE[node.op].kind != "map" or id_ in self.free:
                 continue
-            if id_ in self.inside or id_ in self.borders:
+            if id_ in self.inside or id_ in self.once:
                 continue
             roots = {self.storages.root[v.id] for v in node.inputs}
             weight = TABLE[node.op].weight * 1e-9 / self.rates.element
@@ -181,7 +201,7 @@ class SplitGraph:
             self.cost[id_] = cost
             time = round(cost.seconds * PICO)
             self.price[id_] = time if objective == "time" else cost.flops
-            if id_ in self.borders:
+            if id_ in self.once:
                 self.price[id_] = INFINITY
         is_view = self.storages.is_view
         self.step = sum(
@@ -193,7 +213,7 @@ class SplitGraph:
     def choice(self, saved: Iterable[int]) -> Choice:
         """The choice of saving (at most) these storages: those that nobody would read, or that a
         checkpoint keeps to itself, are left out, those that cannot be computed again added."""
-        allowed, kept = (set(saved) | self.borders) - self.inside, set()
+        allowed, kept = (set(saved) | self.once) - self.inside, set()
         again: dict[int, None] = {}
         stack = sorted(self.read, reverse=True)
         while stack:
