@@ -103,7 +103,7 @@ def programs(draw: st.DrawFn) -> Program:
     nodes = []
     for count in draw(st.lists(st.integers(0, 2), max_size=4)):
         results, made = tuple(made[:count]), made[count:]
-        attrs = draw(st.dictionaries(words, plain, max_size=3))
+        attrs = draw(st.dictionaries(words, plain | st.floats(), max_size=3))
         origin = draw(st.lists(origins, max_size=2).map(tuple))
         nodes.append(Node(draw(words), draw(some), results, attrs, draw(phase), draw(loc), origin))
     nodes.append(Node("rest", (), tuple(made)))
@@ -146,7 +146,9 @@ def test_floats_keep_their_bits(bits: int) -> None:
     number = struct.unpack(">d", struct.pack(">Q", bits))[0]
     v = Value(0, TensorType(float32, ()))
     p = Program("f", "trace", (), (Node("full", (), (v,), {"value": number}),), (), 1)
-    back = parse(str(p)).nodes[0].attrs["value"]
+    again = parse(str(p))
+    assert again == p  # a NaN, too
+    back = again.nodes[0].attrs["value"]
     assert struct.unpack(">Q", struct.pack(">d", back))[0] == bits
 
 

@@ -14,6 +14,7 @@ same regions; what autodiff writes is in those of the `grad` that asked for it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,6 +68,15 @@ class Origin:
     operand: int | None = None
 
 
+def one_nan(x: float) -> float:
+    """The one object for a NaN with these bits: two nodes with such a constant are equal, since it
+    is the same, though no NaN equals another."""
+    return _nans.setdefault(struct.pack("d", x), x)
+
+
+_nans: dict[bytes, float] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One operation. `attrs` are plain data (numbers, strings, dtypes, tuples of these).
@@ -89,6 +99,11 @@ class Node:
     origin: tuple[Origin, ...] = ()
     body: Program | None = None
     checkpoint: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, x in self.attrs.items():
+            if x.__class__ is float and x != x and x is not one_nan(x):
+                object.__setattr__(self, "attrs", {**self.attrs, name: one_nan(x)})
 
     @property
     def result(self) -> Value:
