@@ -975,3 +975,23 @@ def test_detach_of_an_argument_that_becomes_a_view(backend: str) -> None:
                 continue
             with pytest.raises(GradError, match="this is a view"):
                 run(given)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_view_of_a_leaf_where_the_leaf_was(twice: bool, backend: str) -> None:
+    """The leaf's own `.grad` gets the gradient, as in eager, however often it is passed."""
+
+    def step(x: ta.Tensor, y: ta.Tensor) -> None:
+        (x * x).sum().backward()
+        if twice:
+            y.sum().backward()
+
+    def gradients(run: Callable[..., Any]) -> list[Any]:
+        leaf, found = ta.ones(3, requires_grad=True), []
+        for given in (leaf, leaf[:], leaf[1:], leaf):
+            run(given, leaf[:] if twice else None)
+            found.append((leaf.grad.tolist(), given is leaf or given.grad is None))
+        return found
+
+    compiled = ta.compile(step, backend=backend, keep_grads=True)
+    assert gradients(compiled) == gradients(step)

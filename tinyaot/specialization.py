@@ -71,6 +71,9 @@ class Specialization:
         ]
         self._written = {position for position, _ in self.mutated}
         self._recorded = [i in captured.recorded for i in self.guards]
+        # Views may not stand for what has a `.grad`, is a base of views, or is detach_ed.
+        self._whole = {i for i, _ in captured.grads} | {*captured.detached}
+        self._whole |= {a.position for a in captured.arguments if a.views}
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
         self.user_at = [i for i, role in enumerate(gives) if role == "user"]
@@ -181,7 +184,7 @@ class Specialization:
         for position in self.captured.none_grads:
             if sources[position]._grad is not None:
                 return f"{self.captured.inputs[position].name}.grad is not None any more"
-        for position in self.captured.detached:
+        for position in self._whole:
             if sources[position]._chain:
                 return f"{self.captured.inputs[position].name} is a view now"
         return None
