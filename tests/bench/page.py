@@ -57,14 +57,19 @@ def origin(found: Sequence[Line], which: str) -> bool:
     if not found:
         print(f"\nNot measured on a quiet machine yet: `{COMMANDS[which]}`.")
         return False
-    for line in found:
-        if "machine" in line:
-            m = line["machine"]
-            print(
-                f"\n`{m['command']}` on {m['cpu']}, {m['cores']} cores, {m['system']}, Python "
-                f"{m['python']}, {m['date']}; load before it began: {m['load']:.1f}; commit "
-                f"{m.get('commit') or 'unknown'}."
-            )
+    alike: dict[str, list[tuple[str, float]]] = {}  # runs of one command for several workloads
+    for m in (line["machine"] for line in found if "machine" in line):
+        before, mark, rest = m["command"].partition(" -w ")
+        workloads, dash, after = rest.partition(" -")
+        text = (
+            f"`{before}{mark}{'...' if mark else ''}{dash}{after}` on {m['cpu']}, {m['cores']} "
+            f"cores, {m['system']}, Python {m['python']}, {m['date']}, commit "
+            f"{m.get('commit') or 'unknown'}"
+        )
+        alike.setdefault(text, []).append((workloads, m["load"]))
+    for text, group in alike.items():
+        parts = [f"{w} {load:.1f}".strip() for w, load in group]
+        print(f"\n{text}; load before it began: {', '.join(parts)}.")
     versions: dict[str, str] = {}
     for line in runs(found):
         for result in line["results"].values():
