@@ -995,3 +995,16 @@ def test_a_view_of_a_leaf_where_the_leaf_was(twice: bool, backend: str) -> None:
 
     compiled = ta.compile(step, backend=backend, keep_grads=True)
     assert gradients(compiled) == gradients(step)
+
+
+def test_a_gradient_of_none_is_assigned_to_a_view(backend: str) -> None:
+    w = ta.ones(3, requires_grad=True)
+
+    def step(x: ta.Tensor) -> None:
+        x.grad = None
+        (w * w).sum().backward()
+
+    compiled = ta.compile(step, backend=backend)
+    for given in (ta.ones(2, 2).T, ta.ones(2, 2).T, ta.ones(2, 2)):
+        compiled(given)
+        assert given.grad is None

@@ -71,9 +71,10 @@ class Specialization:
         ]
         self._written = {position for position, _ in self.mutated}
         self._recorded = [i in captured.recorded for i in self.guards]
-        # Views may not stand for what has a `.grad`, is a base of views, or is detach_ed.
-        self._whole = {i for i, _ in captured.grads} | {*captured.detached}
-        self._whole |= {a.position for a in captured.arguments if a.views}
+        # Views may not stand for what got a `.grad`, is a base of views, or was detach_ed.
+        special = {i for i, _ in captured.grads} | {*captured.detached}
+        special |= {a.position for a in captured.arguments if a.views}
+        self._whole = [i for i in special if not captured.inputs[i].source._chain]
         self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
         self.user_at = [i for i, role in enumerate(gives) if role == "user"]
