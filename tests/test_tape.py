@@ -6,6 +6,7 @@ import gc
 import threading
 import tracemalloc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -236,3 +237,18 @@ def test_many_steps_do_not_grow_memory(compiled: bool) -> None:
         tracemalloc.stop()
         gc.enable()
     assert grown < 4096
+
+
+@pytest.mark.parametrize("stop", [lambda x: x.detach_(), lambda x: x.requires_grad_(False)])
+def test_a_leaf_that_stopped_to_require_grad_gets_none(stop: Callable[[Any], Any]) -> None:
+    """Between the forward and the backward, as in torch; compiled, too."""
+
+    def f() -> Any:
+        x, w = (ta.ones(3, requires_grad=True) for _ in range(2))
+        y = (x * w).sum()
+        stop(x)
+        y.backward()
+        return x.grad, w.grad
+
+    for run in (f, ta.compile(f, backend="numpy")):
+        assert run()[0] is None and run()[1].tolist() == [1, 1, 1]

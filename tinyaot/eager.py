@@ -161,8 +161,8 @@ class EagerEngine(Recorder):
         found: list[tuple[Tensor, Tensor]] = []
 
         def deliver(edge: Edge, cotangent: Tensor) -> None:
-            if isinstance(edge, Tensor):
-                leaf: Tensor | None = edge
+            if isinstance(edge, Tensor):  # it may have stopped to require grad meanwhile
+                leaf: Tensor | None = edge if edge._history.requires_grad else None
             else:
                 assert edge is not None
                 retained = edge[0].retained

@@ -320,7 +320,8 @@ class TraceEngine(RuleTracer):
         self._need_bases()
         tensor = self.resolve(tensor)
         edge = self.start(tensor, gradient, "backward")
-        targets, nodes = reachable([edge])
+        leaves, nodes = reachable([edge])
+        targets = [x for x in leaves if x._history.requires_grad]
         if any(isinstance(n, OuterNode) for n in nodes):
             raise TraceError(
                 "backward() inside a compiled function reaches an argument that was computed "
