@@ -23,7 +23,7 @@ import tinyaot as ta
 import tinyaot.nn.functional as F
 from tests.agree import build
 from tinyaot import nn
-from tinyaot.errors import GradError
+from tinyaot.errors import GradError, MutationError
 from tinyaot.guards import MISS
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -1008,3 +1008,21 @@ def test_a_gradient_of_none_is_assigned_to_a_view(backend: str) -> None:
     for given in (ta.ones(2, 2).T, ta.ones(2, 2).T, ta.ones(2, 2)):
         compiled(given)
         assert given.grad is None
+
+
+def test_a_leaf_where_a_tensor_with_history_was_written(backend: str) -> None:
+    """A leaf that requires grad cannot be written, whatever was traced."""
+
+    def f(x: ta.Tensor) -> ta.Tensor:
+        x.mul_(2)
+        return x * 3
+
+    compiled = ta.compile(f, backend=backend)
+    for shape in ((2,), (0,)):
+        leaf = ta.ones(*shape, requires_grad=True)
+        compiled(leaf * 1)
+        for run in (f, compiled):
+            with pytest.raises(MutationError, match="a leaf tensor that requires grad"):
+                run(leaf)
+        assert leaf.is_leaf and leaf.tolist() == [1] * shape[0]
+        compiled(leaf * 1)

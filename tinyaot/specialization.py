@@ -185,6 +185,10 @@ class Specialization:
         for position in self.captured.none_grads:
             if sources[position]._grad is not None:
                 return f"{self.captured.inputs[position].name}.grad is not None any more"
+        for position in self.captured.recorded:
+            history = sources[position]._history
+            if history.requires_grad and history.edge is None:
+                return f"{self.captured.inputs[position].name} is a leaf now, and is written"
         for position in self._whole:
             if sources[position]._chain:
                 return f"{self.captured.inputs[position].name} is a view now"
