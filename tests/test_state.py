@@ -818,7 +818,8 @@ def test_any_other_escape_raises() -> None:
         build(f)(ta.ones(2))
 
 
-def test_gradients_are_not_kept_and_say_so() -> None:
+def summing() -> tuple[nn.Linear, ta.optim.SGD, Callable[[Any], Any]]:
+    """A module, its optimizer, and a training step."""
     net = nn.Linear(4, 3)
     opt = ta.optim.SGD(net.parameters(), lr=0.1)
 
@@ -829,6 +830,11 @@ def test_gradients_are_not_kept_and_say_so() -> None:
         opt.step()
         return loss
 
+    return net, opt, step
+
+
+def test_gradients_are_not_kept_and_say_so() -> None:
+    net, _, step = summing()
     build(step)(ta.tensor(X))
     with pytest.raises(ta.errors.GradError, match="keep_grads"):
         _ = net.weight.grad
@@ -837,16 +843,7 @@ def test_gradients_are_not_kept_and_say_so() -> None:
 
 
 def test_nothing_is_added_to_a_gradient_that_was_not_kept() -> None:
-    net = nn.Linear(4, 3)
-    opt = ta.optim.SGD(net.parameters(), lr=0.1)
-
-    def step(x: Any) -> Any:
-        opt.zero_grad()
-        loss = net(x).sum()
-        loss.backward()
-        opt.step()
-        return loss
-
+    net, opt, step = summing()
     build(step)(ta.tensor(X))
     with pytest.raises(ta.errors.GradError, match="zero_grad"):
         net(ta.tensor(X)).sum().backward()
