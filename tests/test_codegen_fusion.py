@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from collections.abc import Callable
 
@@ -92,6 +93,18 @@ def test_a_layer_is_one_region() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 31, 61, 64])
 def test_ragged_rows(rows: int) -> None:
     check(program(LAYER | {"x": (float32, (rows, 40))}, layer), threads=2)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(300_007,), (1, 300_007)])
+def test_a_sum_along_the_axis_that_tiles_cut_has_all_of_them(shape: tuple[int, ...]) -> None:
+    p = program(
+        {"x": (float32, shape)},
+        lambda x: {"total": ops.sum(ops.exp(x), axes=tuple(range(len(shape))))},
+    )
+    (region,) = (r for r in plan_among(p, (2,), MACHINE).regions if r.tile)
+    assert math.prod(region.block.values()) * 2 < math.prod(shape)  # several tiles a thread
+    check(p, threads=2)
 
 
 def scores(q: Sym, k: Sym, v: Sym) -> dict[str, Sym]:

@@ -157,7 +157,7 @@ class _Lowering(Reader):
             stage.body.append(Fold(name, op.dtype, combine_of(op), value))
             if sees_nan(combine_of(op), op.dtype):
                 stage.after.append(Finish(name, op.dtype, combine_of(op)))
-            self.store_scalar(op, stage.after, summed - {self.inner})
+            self.store_scalar(op, stage.after, summed)
         else:
             lines = self.scalar_lines(op, self.atoms_of(op))
             value = self.operand(op, 0, None)
@@ -179,7 +179,7 @@ class _Lowering(Reader):
         if not self.is_stored(op):
             return
         own = self.where.own(op, self.region)
-        looped = {a for a in summed if a in self.names or a in self.region.tile}
+        looped = {a for a in summed if a in self.depth or a in self.region.tile}
         combine: Combine = "="
         if looped:
             combine = combine_of(op)
