@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.any_plan import any_plan
 from tests.random_programs import random_program
 from tests.random_steps import random_arrays, random_step
 from tinyaot import passes
@@ -69,6 +70,12 @@ def test_whoever_runs_a_share_the_bits_are_the_same(threads: int, on_threads: No
         again = executable.run("step", [a.copy() for a in arrays])
         assert all(a.tobytes() == b.tobytes() for a, b in zip(first, again, strict=True))
     agree(program, threads, threads)
+
+
+@pytest.mark.parametrize("seed", range(50, 66))
+def test_steps_with_any_plan(seed: int) -> None:
+    with any_plan():
+        agree(random_step(seed), 3, seed)
 
 
 @pytest.mark.parametrize("seed", range(12, 18))

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 
 # Programs of one worker process: what it loaded and cached goes with it. For C, also those that
 # are compiled together.
@@ -19,6 +20,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--backend", default="numpy", choices=sorted(CHUNK))
     parser.add_argument("--poison", action="store_true", help="freed and fresh memory is NaN")
+    parser.add_argument("--any-plan", action="store_true", help="fusion at random prices, for C")
     parser.add_argument("--stages", type=int, default=10, help="check the stages of every n-th")
     parser.add_argument("--each", type=int, default=2, help="failures to print of each cause")
     args = parser.parse_args()
@@ -26,6 +28,7 @@ def main() -> int:
         os.environ["TINYAOT_POISON"] = "1"
     if args.backend == "c":
         os.environ["TINYAOT_CACHE"] = "0"  # nobody runs these programs again
+    from tests.any_plan import any_plan
     from tests.fuzz.worker import fuzz_chunk
 
     causes: Counter[str] = Counter()
@@ -34,7 +37,9 @@ def main() -> int:
     end, size = args.seed + args.programs, CHUNK[args.backend]
     for first in range(args.seed, end, size):
         seeds = range(first, min(first + size, end))
-        for verdict, cause, text in fuzz_chunk(args.backend, args.stages, seeds):
+        with any_plan() if args.any_plan else nullcontext():
+            found = fuzz_chunk(args.backend, args.stages, seeds)
+        for verdict, cause, text in found:
             verdicts[verdict] += 1
             if cause:
                 causes[cause] += 1
