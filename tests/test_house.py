@@ -46,6 +46,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
         "traced",
         "rule_tracer",
         "trace",
+        "slots",
         "state",
         "assigned",
         "results",
@@ -57,7 +58,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
         "measure",
         "timing",
     ),
-    ("compile",),
+    ("pipeline", "compile"),
     ("models", "programs", "compare", "doctor"),
     ("cli", "__main__"),
 )

@@ -17,16 +17,15 @@ from typing import Any, cast
 from tinyaot.errors import TraceError
 from tinyaot.location import Loc
 from tinyaot.random import generator as own
-from tinyaot.state import (
+from tinyaot.slots import (
     MISSING,
-    Reach,
     Slot,
     attribute_slot,
-    find_reach,
     is_plain,
     number_of_attributes,
     same_plain,
 )
+from tinyaot.state import Reach, find_reach
 from tinyaot.tensor import Tensor
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Traced

@@ -21,7 +21,8 @@ from tinyaot.ir import Output, Program, Value
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping, siblings
 from tinyaot.results import Result, Results, freed_ops, is_dead, retains_grad, uses_of
-from tinyaot.state import GRAD, Reach, Slot, find_reach
+from tinyaot.slots import GRAD, Slot
+from tinyaot.state import Reach, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
 from tinyaot.traced import Lifted, NeedBases, NeedDepth

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.state import ATTRIBUTE, BY_VALUE, FIELD, ITEM, KEYS, KIND, LENGTH, MISSING, NAMES, Slot
+from tinyaot.slots import ATTRIBUTE, BY_VALUE, FIELD, ITEM, KEYS, KIND, LENGTH, MISSING, NAMES, Slot
 from tinyaot.tensor import Tensor
 
 if TYPE_CHECKING:

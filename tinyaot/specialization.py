@@ -23,7 +23,7 @@ from tinyaot.overlap import overlapping, siblings
 from tinyaot.record import Record
 from tinyaot.recorder import eager
 from tinyaot.results import Result, replay
-from tinyaot.state import SCALARS, same_scalar
+from tinyaot.slots import SCALARS, same_scalar
 from tinyaot.tape import nodes_between
 from tinyaot.tensor import NOT_KEPT, Edge, History, SavedHandle, Tensor, base_of
 from tinyaot.tree import fill, leaves, structure

@@ -11,172 +11,39 @@ of bytecode).
 from __future__ import annotations
 
 import dis
-import enum
 import functools
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinyaot.location import is_user_file
-from tinyaot.shapes import DType
+from tinyaot.slots import (
+    ATTRIBUTE,
+    CELL,
+    COMPILED_METHODS,
+    CONTENTS,
+    FIELD,
+    HIDDEN,
+    ITEM,
+    KEYS,
+    KIND,
+    LENGTH,
+    MEMBERS,
+    MISSING,
+    SCALARS,
+    Access,
+    Slot,
+    number_of_attributes,
+    same_scalar,
+)
 from tinyaot.tensor import Tensor
 
-SCALARS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType, np.generic)
 CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
-COMPILED_METHODS = "_tinyaot_compiled_methods"  # where an object keeps its own compiled methods
-HIDDEN = ("__", "_abc_", COMPILED_METHODS)  # names of what Python and we keep in a class
 LARGE = 2**16  # bytes of a NumPy array
-
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-MISSING = _Missing()  # what a place holds that is not there
-
-
-class OwnMethods(dict[Any, Any]):
-    """An object's compiled methods. A copy of the object, or a pickled one, begins with none."""
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return OwnMethods, ()
-
-
-def own_methods(owner: Any, method: Any) -> OwnMethods:
-    """The compiled methods of an object or class, to look for one in. A shallow copy of an object
-    gets others than those that it came with."""
-    found: OwnMethods | None = vars(owner).get(COMPILED_METHODS)
-    if found is None or (method in found and found[method].__wrapped__.__self__ is not owner):
-        found = OwnMethods()
-        if isinstance(owner, type):
-            setattr(owner, COMPILED_METHODS, found)
-        else:
-            vars(owner)[COMPILED_METHODS] = found
-    return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Access:
-    """A way to a place in its owner: `read(owner, key)`, `write(owner, key, value)`, and the
-    expression by which generated text reads it, where {0} is the owner (of an attribute, its
-    dict) and {1} the key."""
-
-    read: Callable[[Any, Any], Any]
-    write: Callable[[Any, Any, Any], None] | None = None
-    text: str | None = None
-
-
-def _item(owner: Any, key: Any) -> Any:
-    try:
-        return owner[key]
-    except (LookupError, TypeError):
-        return MISSING
-
-
-def _cell(owner: Any, key: Any) -> Any:
-    try:
-        return owner.cell_contents
-    except ValueError:
-        return MISSING
-
-
-def _set_attribute(owner: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        owner.__dict__.pop(key, None)
-    else:
-        owner.__dict__[key] = value
-
-
-def _set_field(owner: Any, key: Any, value: Any) -> None:
-    plain: Any = type if isinstance(owner, type) else object  # whatever its class does about it
-    if value is MISSING:
-        plain.__delattr__(owner, key)
-    else:
-        plain.__setattr__(owner, key, value)
-
-
-def _set_item(owner: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        del owner[key]
-    else:
-        owner[key] = value
-
-
-ATTRIBUTE = Access(lambda o, key: o.__dict__.get(key, MISSING), _set_attribute, "{0}[{1}]")
-FIELD = Access(lambda o, key: getattr(o, key, MISSING), _set_field, "getattr({0}, {1})")
-ITEM = Access(_item, _set_item, "{0}[{1}]")
-CELL = Access(_cell, lambda o, key, x: _set_field(o, "cell_contents", x), "{0}.cell_contents")
-LENGTH = Access(lambda o, key: len(o), text="len({0})")
-MEMBERS = Access(lambda o, key: frozenset(o), text="frozenset({0})")
-CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumPy array
-BY_VALUE = (LENGTH, MEMBERS, CONTENTS)  # what they read is new at each call
-KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
-NAMES = Access(lambda o, key: sum(not name.startswith(HIDDEN) for name in o))  # of a class
-KIND = Access(lambda o, key: o.kind())  # of a slot: what can be known of a tensor without a value
-GRAD = Access(getattr)  # of a tensor in reach
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slot:
-    """A place that holds something. `path` is its name for people."""
-
-    path: str
-    owner: Any
-    key: Any
-    access: Access
-
-    def read(self) -> Any:
-        return self.access.read(self.owner, self.key)
-
-    def kind(self) -> Any:
-        """The type of the tensor there; the class of what is none."""
-        value = self.read()
-        return value.type if isinstance(value, Tensor) else type(value)
-
-    def write(self, value: Any) -> None:
-        """Put a value there (after a step that assigns a tensor to a reached attribute)."""
-        assert self.access.write is not None
-        self.access.write(self.owner, self.key, value)
-
-
-def attribute_slot(owner: Any, name: str) -> Slot:
-    """The place of an attribute of an object or class."""
-    return Slot(name, owner, name, FIELD if isinstance(owner, type) else ATTRIBUTE)
-
-
-def number_of_attributes(path: str, owner: Any) -> tuple[Slot, int]:
-    """A guard on how many attributes an object or class has."""
-    access = NAMES if isinstance(owner, type) else LENGTH
-    slot = Slot(f"the number of attributes of {path or 'self'}", vars(owner), None, access)
-    return slot, slot.read()
-
-
-def is_plain(x: Any) -> bool:
-    """Whether a value is nothing but scalars: a trace can take it back, and a call set it."""
-    return isinstance(x, SCALARS) or (type(x) is tuple and all(map(is_plain, x)))
-
-
-def same_plain(a: Any, b: Any) -> bool:
-    """Whether plain values are equal in type and value."""
-    if type(a) is tuple and type(b) is tuple:
-        return len(a) == len(b) and all(map(same_plain, a, b))
-    return type(a) is not tuple and same_scalar(a, b)
-
-
-def same_scalar(a: Any, b: Any) -> bool:
-    """Equal in type and value; NaN equals itself, 0.0 differs from -0.0."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if a != a or b != b:
-        return bool(a != a and b != b)
-    return bool(a == b) and (a != 0 or repr(a) == repr(b))
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from tinyaot import random
 from tinyaot.guards import Text
 from tinyaot.ops.core import mode
 from tinyaot.results import Result
+from tinyaot.slots import Slot
 from tinyaot.specialization import NUMBERS, Bound, Specialization
-from tinyaot.state import Slot
 from tinyaot.tensor import NOT_KEPT, Tensor
 from tinyaot.tree import Place
 

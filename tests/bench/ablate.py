@@ -32,10 +32,10 @@ from tests.bench.switches import RULE_SWITCHES, SWITCHES, Switch
 from tinyaot import passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import Capture, capture
-from tinyaot.compile import Options, loops_of, lower
 from tinyaot.cost import NUMPY_RATES, node_cost
 from tinyaot.ir import Program
 from tinyaot.memory import planned_peak
+from tinyaot.pipeline import Options, loops_of, lower
 
 FULL = Switch("nothing")
 SLOWER = 1.03  # from this ratio on a step counts as slower, and as faster below its inverse

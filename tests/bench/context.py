@@ -19,8 +19,8 @@ import tinyaot as ta
 from tinyaot import nn
 from tinyaot.backends import cpu
 from tinyaot.capture import capture
-from tinyaot.compile import Options, lower
 from tinyaot.nn import functional as F
+from tinyaot.pipeline import Options, lower
 
 CONTEXTS = (512, 1024, 2048, 4096)
 WIDTH, HEADS, VOCABULARY = 128, 4, 256

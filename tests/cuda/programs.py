@@ -8,10 +8,11 @@ from pathlib import Path
 import tinyaot as ta
 from tinyaot import nn, optim
 from tinyaot.codegen.cuda import emit_cuda
-from tinyaot.compile import Options, lower, trace
+from tinyaot.compile import trace
 from tinyaot.ir import Program
 from tinyaot.nn import functional as F
 from tinyaot.passes import assign_layouts
+from tinyaot.pipeline import Options, lower
 from tinyaot.tensor import Tensor
 
 FOLDER = Path(__file__).parent
