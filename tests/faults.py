@@ -395,7 +395,7 @@ TABLE = """
 @ codegen/across.py repeated-sums-in-another-order: codegen_across
 - if op.form == "reduce" and g.is_repeated(op):
 + if op.form == "scatter":
-@ state.py zeros-are-one-scalar: state
+@ slots.py zeros-are-one-scalar: state
 - return bool(a == b) and (a != 0 or repr(a) == repr(b))
 + return bool(a == b)
 @ state.py defaults-by-keyword-missed: state
