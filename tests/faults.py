@@ -384,14 +384,20 @@ TABLE = """
 - if storage is not None:
 + if storage is not None and not captured.whole_step:
 @ state.py globals-to-come-are-no-places: assigned
-- known = fn.__globals__.keys() | {n for code in codes for n in _globals_set(code)}
-+ known = fn.__globals__.keys()
+- names & (space.keys() | new)
++ names & space.keys()
 @ state.py attribute-more-of-a-class-unseen: state assigned
 - self.reach.scalars.append(number_of_attributes(cls.__name__, cls))
 + pass
 @ state.py functions-are-what-they-were: state
-- self.identities.append((slot, held))
+- self.identities.append((f.slot, f.held))
 + pass
+@ state.py methods-of-our-classes-are-called-by-name-alone: state
+- if name != "__init__" and any(hasattr(base, name) for base in theirs):
++ if False:
+@ state.py names-are-never-computed: state
+- if not named.isdisjoint(names) or not named.isdisjoint(BY_COMPUTED_NAMES):
++ if not named.isdisjoint(names):
 @ codegen/across.py repeated-sums-in-another-order: codegen_across
 - if op.form == "reduce" and g.is_repeated(op):
 + if op.form == "scatter":
@@ -402,8 +408,8 @@ TABLE = """
 - for defaults in ("__defaults__", "__kwdefaults__"):
 + for defaults in ("__defaults__",):
 @ state.py globals-of-a-lambda-missed: state
-- codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
-+ codes += []
+- found += [c for c in outer.co_consts if isinstance(c, types.CodeType)]
++ found += []
 @ state.py longer-list-missed: state
 - self.whole(f"len({path})", value, LENGTH)
 + pass

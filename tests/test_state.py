@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import functools
 import gc
 import sys
 import types
@@ -228,6 +229,7 @@ def negative_zero() -> Case:
 
 GLOBAL = 2.0
 GLOBAL_TENSOR = ta.ones(4)
+MODULE: Any = None
 
 
 def _use_global(x: Any) -> Any:
@@ -454,6 +456,203 @@ def code_of_a_function_replaced() -> Case:
 
 
 @case
+def code_of_a_decorated_function_replaced() -> Case:
+    def doubled(fn: Any) -> Any:
+        @functools.wraps(fn)
+        def wrapper(x: Any) -> Any:
+            return fn(x) * 2.0
+
+        return wrapper
+
+    def tripled(fn: Any) -> Any:
+        def wrapper(x: Any) -> Any:
+            return fn(x) * 3.0
+
+        return wrapper
+
+    helper = doubled(lambda x: x + 1)
+    return lambda x: helper(x), lambda: setattr(helper, "__code__", tripled(None).__code__)
+
+
+@case
+def code_of_a_function_in_a_dict_replaced() -> Case:
+    def twice(x: Any) -> Any:
+        return x * 2.0
+
+    def thrice(x: Any) -> Any:
+        return x * 3.0
+
+    table = {"apply": twice}
+    return lambda x: table["apply"](x), lambda: setattr(twice, "__code__", thrice.__code__)
+
+
+@case
+def method_that_a_function_of_another_name_calls() -> Case:
+    def helper(self: Any, x: Any) -> Any:
+        return self.inner(x)
+
+    class Scale:
+        apply = helper
+
+        def inner(self, x: Any) -> Any:
+            return x * 2.0
+
+    box = Scale()
+    return lambda x: box.apply(x), lambda: setattr(Scale, "inner", lambda self, x: x * 3.0)
+
+
+@case
+def method_that_is_looked_up_replaced() -> Case:
+    class Scale:
+        def times_2(self, x: Any) -> Any:
+            return x * 2.0
+
+    box, two = Scale(), 2
+    return (
+        lambda x: getattr(box, f"times_{two}")(x),
+        lambda: setattr(Scale, "times_2", lambda self, x: x * 3.0),
+    )
+
+
+@case
+def method_that_python_calls_replaced() -> Case:
+    class Scale:
+        def __call__(self, x: Any) -> Any:
+            return x * 2.0
+
+    box = Scale()
+    return lambda x: box(x), lambda: setattr(Scale, "__call__", lambda self, x: x * 3.0)
+
+
+@case
+def method_that_our_code_calls_replaced() -> Case:
+    class Plain(ta.optim.Optimizer):
+        def update(self, param: Any, grad: Any, state: Any, group: Any, lr: Any) -> None:
+            ta.optim.optimizer.assign(param, param - grad)
+
+    w = nn.Parameter(ta.ones(4))
+    optimizer = Plain([w], {"lr": 0.1})
+
+    def step(x: Any) -> Any:
+        with ta.no_grad():
+            w.fill_(1.0)
+        optimizer.zero_grad()
+        (x * w).sum().backward()
+        optimizer.step()
+        return w.detach() * 1.0
+
+    def change() -> None:
+        def update(self: Any, param: Any, grad: Any, state: Any, group: Any, lr: Any) -> None:
+            ta.optim.optimizer.assign(param, param + grad)
+
+        Plain.update = update  # type: ignore[method-assign]
+
+    return step, change
+
+
+@case
+def constructor_replaced() -> Case:
+    class Scale:
+        def __init__(self) -> None:
+            self.k = 2.0
+
+    def init(self: Any) -> None:
+        self.k = 3.0
+
+    return lambda x: x * Scale().k, lambda: setattr(Scale, "__init__", init)
+
+
+def _set_global() -> None:
+    globals()["GLOBAL"] = 4.0
+
+
+@case
+def global_of_a_cached_property() -> Case:
+    globals()["GLOBAL"] = 2.0
+
+    class Scale:
+        @functools.cached_property
+        def gain(self) -> float:
+            return GLOBAL
+
+    return lambda x: x * Scale().gain, _set_global
+
+
+@case
+def global_of_a_setter() -> Case:
+    globals()["GLOBAL"] = 2.0
+
+    class Scale:
+        @property
+        def gain(self) -> float:
+            return self.k
+
+        @gain.setter
+        def gain(self, value: float) -> None:
+            self.k = value * GLOBAL
+
+    def fn(x: Any) -> Any:
+        box = Scale()
+        box.gain = 3.0
+        return x * box.gain
+
+    return fn, _set_global
+
+
+@case
+def global_of_a_compiled_method_called_by_another() -> Case:
+    globals()["GLOBAL"] = 2.0
+
+    class Scale:
+        @ta.compile
+        def inner(self, x: Any) -> Any:
+            return x * GLOBAL
+
+        def apply(self, x: Any) -> Any:
+            return self.inner(x) + 1
+
+    return Scale().apply, _set_global
+
+
+@case
+def tensor_of_a_descriptor() -> Case:
+    class Scale:
+        def __init__(self) -> None:
+            self.weight = ta.ones(4)
+
+        def __get__(self, instance: Any, owner: type) -> Any:
+            return self.weight
+
+    scale = Scale()
+
+    class Scaled:
+        weight = scale
+
+    box = Scaled()
+    return lambda x: x * box.weight, lambda: setattr(scale, "weight", ta.full((4,), 5.0))
+
+
+def _module(**names: Any) -> types.ModuleType:
+    made = types.ModuleType("settings")
+    made.__file__ = __file__
+    vars(made).update(names)
+    return made
+
+
+@case
+def number_of_a_module_in_a_module() -> Case:
+    globals()["MODULE"] = _module(inner=_module(GAIN=2.0))
+    return lambda x: x * MODULE.inner.GAIN, lambda: setattr(MODULE.inner, "GAIN", 3.0)
+
+
+@case
+def another_module_of_the_name() -> Case:
+    globals()["MODULE"] = _module(GAIN=2.0)
+    other = _module(GAIN=3.0)
+    return lambda x: x * MODULE.GAIN, lambda: globals().__setitem__("MODULE", other)
+
+
+@case
 def attribute_that_a_class_has_not() -> Case:
     class Plain:
         pass
@@ -662,6 +861,7 @@ UNREAD: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "length": (lambda b: len(b.mask) == 3, ta.ones(5)),
     "dtype": (lambda b: b.mask.dtype is ta.float32, ta.ones(3, dtype=ta.float64)),
     "class": (lambda b: isinstance(b.mask, ta.Tensor), 3.0),
+    "length, inside": (lambda b: (lambda: len(b.mask))() == 3, ta.ones(5)),
 }
 
 
@@ -681,7 +881,7 @@ def test_a_tensor_whose_values_are_not_read_is_guarded(name: str) -> None:
     box.mask = ta.ones(3)
     g(ta.ones(1)), g(ta.ones(1))
     box.mask._data = np.zeros(5, np.float64)  # as Module.double does
-    assert g(ta.ones(1)).item() == (3 if name in ("shape", "length", "dtype") else before)
+    assert g(ta.ones(1)).item() == (before if name in ("presence", "class") else 3)
 
 
 def test_what_a_step_assigns_and_does_not_read_costs_no_compile() -> None:

@@ -14,9 +14,9 @@ import dis
 import functools
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,15 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 LARGE = 2**16  # bytes of a NumPy array
 
 
+class Function(NamedTuple):
+    """A place that matters only where a function may run: one with its code, or the one of a class
+    that holds a method. `names`: by which it is called ("": it need not be named)."""
+
+    names: set[str]
+    slot: Slot
+    held: Any
+
+
 @dataclass(slots=True)
 class Reach:
     """Everything found: tensors and arrays by slot, guards on the rest."""
@@ -54,9 +63,7 @@ class Reach:
     objects: dict[int, Any]  # keeps what ids name alive
     scalars: list[tuple[Slot, Any]]
     identities: list[tuple[Slot, Any]]
-    codes: list[types.CodeType]  # of the user's functions
-    functions: list[tuple[Slot, Any]]  # where each has its code, and classes their methods
-    entry: str  # the name of the one that is called
+    functions: list[Function]
 
     def slots(self) -> Iterator[Slot]:
         for slots in self.tensors.values():
@@ -66,13 +73,13 @@ class Reach:
         """Guard the functions that may be called; and the tensors and NumPy arrays that are no
         inputs (by id). That a tensor is there, and its type, may have been read; arrays may have
         been read as numbers: they are guarded by what they hold, and the large ones by identity."""
-        named, codes = self.named()
-        for slot, held in self.functions:
-            if slot.key in named or any(held is c for c in codes):
-                self.identities.append((slot, held))
+        named = self.named()
+        for f in self.functions:
+            if _may_run(f.names, named):
+                self.identities.append((f.slot, f.held))
         for key, slots in self.tensors.items():
             array = self.objects[key]
-            slots = [s for s in slots if s.access is not ATTRIBUTE or s.key in named]
+            slots = [s for s in slots if s.access is not ATTRIBUTE or _may_run({s.key}, named)]
             if key in inputs or not slots:
                 continue
             if isinstance(array, Tensor):
@@ -84,17 +91,14 @@ class Reach:
                     contents = Slot(f"what {slots[0].path} holds", array, None, CONTENTS)
                     self.scalars.append((contents, contents.read()))
 
-    def named(self) -> tuple[set[str], list[types.CodeType]]:
-        """The globals and attributes that are named by the functions that those names lead to from
-        the one that is called; and the code of these functions."""
-        found, todo = {self.entry, "forward"}, self.codes
-        while True:
-            now = [c for c in todo if c.co_name in found or c.co_name[:1] == "<" or _is_implied(c)]
-            if not now:
-                return found, [c for c in self.codes if c not in todo]
-            for code in now:
+    def named(self) -> set[str]:
+        """All names in the code of the functions that may run."""
+        found, todo = {""}, [f for f in self.functions if isinstance(f.held, types.CodeType)]
+        while now := [f for f in todo if _may_run(f.names, found)]:
+            for code in [c for f in now for c in _with_nested(f.held)]:
                 found.update(code.co_names, code.co_freevars, code.co_cellvars)
-            todo = [c for c in todo if c not in now]
+            todo = [f for f in todo if f not in now]
+        return found
 
     def changed(self) -> str | None:
         """The first guard that fails, in words; None while all hold."""
@@ -112,8 +116,7 @@ class Reach:
 
 def find_reach(fn: Any, arguments: list[tuple[str, Any]]) -> Reach:
     """Walk from a function and its (non-tensor) argument objects."""
-    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    walk = _Walk(code.co_name if code else "__call__")
+    walk = _Walk()
     for path, value in arguments:
         walk.follow(path, value)
     walk.follow("", fn)
@@ -121,15 +124,29 @@ def find_reach(fn: Any, arguments: list[tuple[str, Any]]) -> Reach:
     return walk.reach
 
 
-def _is_implied(code: types.CodeType) -> bool:
-    """Whether a method may be called without being named."""
-    return code.co_name.startswith("__") and code.co_name != "__init__"
+BY_COMPUTED_NAMES = {"getattr", "vars", "__dict__", "attrgetter", "methodcaller"}
+
+
+def _may_run(names: set[str], named: set[str]) -> bool:
+    """Whether what is called by one of these names may run where others name those."""
+    if not named.isdisjoint(names) or not named.isdisjoint(BY_COMPUTED_NAMES):
+        return True
+    return any(name.startswith("__") and name != "__init__" for name in names)
+
+
+def _with_nested(code: types.CodeType) -> list[types.CodeType]:
+    """A function's code, and that of the functions and lambdas in it."""
+    found = [code]
+    for outer in found:  # which grows
+        found += [c for c in outer.co_consts if isinstance(c, types.CodeType)]
+    return found
 
 
 class _Walk:
-    def __init__(self, entry: str) -> None:
-        self.reach = Reach({}, {}, [], [], [], [], entry)
+    def __init__(self) -> None:
+        self.reach = Reach({}, {}, [], [], [])
         self.todo: list[tuple[str, Any]] = []
+        self.names: dict[int, set[str]] = {}  # by which a function is called (by its id)
         self.globals_seen: set[tuple[int, str]] = set()
 
     def run(self) -> None:
@@ -137,8 +154,9 @@ class _Walk:
             path, value = self.todo.pop()
             self.expand(path, value)
 
-    def follow(self, path: str, value: Any) -> None:
-        """Expand a value later, once."""
+    def follow(self, path: str, value: Any, names: Iterable[str] = ("",)) -> None:
+        """Expand a value later, once. `names`: by which alone it is called, if it is a function."""
+        self.names.setdefault(id(value), set()).update(names)
         if id(value) not in self.reach.objects:
             self.reach.objects[id(value)] = value
             self.todo.append((path, value))
@@ -229,14 +247,26 @@ class _Walk:
         if not is_user_class(cls):
             return
         self.reach.scalars.append(number_of_attributes(cls.__name__, cls))
+        theirs = [
+            base for base in cls.__mro__ if not is_user_class(base)
+        ]  # who call what they name
         for name, member in list(vars(cls).items()):
-            held, member = member, getattr(member, "__func__", getattr(member, "fget", member))
-            if isinstance(member, types.FunctionType):
-                slot = Slot(f"{cls.__name__}.{name}", vars(cls), name, ITEM)
-                self.reach.functions.append((slot, held))
-                self.follow(f"{cls.__name__}.{name}", member)
-            elif not (hasattr(member, "__get__") or name.startswith(HIDDEN)):
-                self.slot(f"{cls.__name__}.{name}", cls, name, FIELD)
+            path = f"{cls.__name__}.{name}"
+            if not hasattr(member, "__get__"):
+                if not name.startswith(HIDDEN):
+                    self.slot(path, cls, name, FIELD)
+                continue
+            parts = [getattr(member, part, None) for part in ("__func__", "fget", "fset", "fdel")]
+            parts = parts if any(parts) else [member]
+            parts = [p for p in parts if p is not None and not _is_opaque(p)]
+            names = {name, cls.__name__} if name == "__init__" else {name}
+            if name != "__init__" and any(hasattr(base, name) for base in theirs):
+                names.add("")
+            for part in parts:
+                self.follow(path, part, names)
+            if parts:
+                slot = Slot(path, vars(cls), name, ITEM)
+                self.reach.functions.append(Function(names, slot, member))
 
     def function(self, fn: types.FunctionType) -> None:
         if not is_user_file(fn.__code__.co_filename):
@@ -250,31 +280,22 @@ class _Walk:
             if getattr(fn, defaults) is not None:  # calls that do without go on doing so
                 self.slot(f"{fn.__name__} default", fn, defaults, FIELD)
         slot = Slot(f"the code of {fn.__name__}", fn, "__code__", FIELD)
-        self.reach.functions.append((slot, fn.__code__))
-        codes = [fn.__code__]
-        for code in codes:
-            codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
-        self.reach.codes += codes
-        named = {n for code in codes for n in code.co_names}
-        known = fn.__globals__.keys() | {n for code in codes for n in _globals_set(code)}
-        for name in sorted(named):
-            if name in known and (id(fn.__globals__), name) not in self.globals_seen:
-                self.globals_seen.add((id(fn.__globals__), name))
-                value = fn.__globals__.get(name)
-                if isinstance(value, types.ModuleType):
-                    self.module(name, value, named)
-                else:
-                    self.slot(name, fn.__globals__, name, ITEM)
+        self.reach.functions.append(Function(self.names[id(fn)], slot, fn.__code__))
+        self.globals(fn.__globals__, _with_nested(fn.__code__))
 
-    def module(self, path: str, module: types.ModuleType, named: set[str]) -> None:
-        """Only the attributes that the function names, and only of the user's modules."""
-        if not _is_user_module(module):
-            return
-        for name in sorted(named & set(vars(module))):
-            key = (id(vars(module)), name)
-            if key not in self.globals_seen:
-                self.globals_seen.add(key)
-                self.slot(f"{path}.{name}", vars(module), name, ITEM)
+    def globals(self, space: dict[str, Any], codes: list[types.CodeType]) -> None:
+        """The globals that a function names, and what it names in modules of the user's."""
+        names = {n for code in codes for n in code.co_names}
+        new = {n for code in codes for n in _globals_set(code)}
+        spaces = [("", space, names & (space.keys() | new))]
+        for path, space, there in spaces:  # which grows
+            for name in sorted(there):
+                value = space.get(name)
+                if _is_user_module(value) and all(vars(value) is not s for _, s, _ in spaces):
+                    spaces.append((f"{path}{name}.", vars(value), names & vars(value).keys()))
+                if (id(space), name) not in self.globals_seen:
+                    self.globals_seen.add((id(space), name))
+                    self.slot(path + name, space, name, ITEM)
 
 
 _LIBRARY = ("numpy", "scipy", "rich", "ml_dtypes", "builtins", "typing", "collections", "abc")
@@ -294,8 +315,8 @@ def _globals_set(code: types.CodeType) -> list[str]:
     return [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"]
 
 
-def _is_user_module(module: types.ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
+def _is_user_module(value: Any) -> bool:
+    file = getattr(value, "__file__", None) if isinstance(value, types.ModuleType) else None
     if file is None or not is_user_file(file):
         return False
     return "site-packages" not in file and not file.startswith(types.__file__.rsplit("/", 1)[0])
