@@ -653,6 +653,32 @@ def another_module_of_the_name() -> Case:
 
 
 @case
+def another_class_of_an_object() -> Case:
+    class Twice:
+        def apply(self, x: Any) -> Any:
+            return x * 2.0
+
+    class Thrice(Twice):
+        def apply(self, x: Any) -> Any:
+            return x * 3.0
+
+    box = Twice()
+    return lambda x: box.apply(x), lambda: setattr(box, "__class__", Thrice)
+
+
+@case
+def another_dict_of_an_object() -> Case:
+    class Plain:
+        pass
+
+    box = Plain()
+    return (
+        lambda x: x * getattr(box, "gain", 2.0),
+        lambda: setattr(box, "__dict__", {"gain": 3.0}),
+    )
+
+
+@case
 def attribute_that_a_class_has_not() -> Case:
     class Plain:
         pass
@@ -855,13 +881,20 @@ def test_the_gradient_of_an_argument_is_that_of_the_argument_given() -> None:
         g([w], x)
 
 
+def _length_of_mask(box: Any) -> int:
+    def length() -> int:
+        return len(box.mask)
+
+    return length()
+
+
 UNREAD: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "presence": (lambda b: b.mask is None, None),
     "shape": (lambda b: b.mask.shape[0] == 3, ta.ones(5)),
     "length": (lambda b: len(b.mask) == 3, ta.ones(5)),
     "dtype": (lambda b: b.mask.dtype is ta.float32, ta.ones(3, dtype=ta.float64)),
     "class": (lambda b: isinstance(b.mask, ta.Tensor), 3.0),
-    "length, inside": (lambda b: (lambda: len(b.mask))() == 3, ta.ones(5)),
+    "length, inside": (lambda b: _length_of_mask(b) == 3, ta.ones(5)),
 }
 
 

@@ -17,7 +17,19 @@ import numpy as np
 
 from tinyaot.recorder import eager
 from tinyaot.shapes import TensorType, numpy_to_dtype
-from tinyaot.slots import ATTRIBUTE, BY_VALUE, FIELD, ITEM, KEYS, KIND, LENGTH, MISSING, NAMES, Slot
+from tinyaot.slots import (
+    ATTRIBUTE,
+    BY_VALUE,
+    FIELD,
+    ITEM,
+    KEYS,
+    KIND,
+    LENGTH,
+    MISSING,
+    NAMES,
+    SIZE,
+    Slot,
+)
 from tinyaot.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -103,7 +115,7 @@ class Text:
         if slot.access.text is None:
             return None
         owner = self.name(slot.owner)
-        if slot.access is ATTRIBUTE:
+        if slot.access in (ATTRIBUTE, SIZE):
             if id(slot.owner) not in self._dicts:
                 self._dicts[id(slot.owner)] = f"d{owner}"
                 self.lines.append(f"d{owner} = {owner}.__dict__")
@@ -150,6 +162,8 @@ class Text:
             return False
         if slot.access in (LENGTH, KEYS):
             return self.watch.length(slot.owner)
+        if slot.access is SIZE:
+            return self.watch.number_of_attributes(slot.owner)
         takes = {ATTRIBUTE: self.watch.attribute, ITEM: self.watch.item, FIELD: self.watch.field}
         take = takes.get(slot.access)
         return take is not None and value is not MISSING and take(slot.owner, slot.key, value)

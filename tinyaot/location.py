@@ -47,6 +47,11 @@ def _is_library(filename: str) -> bool:
     return filename.startswith(_LIBRARY)
 
 
+def is_installed(filename: str) -> bool:
+    """Whether a file is a package's that was installed, or Python's."""
+    return "-packages" + os.sep in filename or filename.startswith(_LIBRARY)
+
+
 def user_location() -> Loc | None:
     """The innermost stack frame outside tinyaot, Python's library (which calls back, as
     copy.deepcopy does) and NumPy; or None (a C caller)."""

@@ -34,8 +34,8 @@ MISSING = _Missing()  # what a place holds that is not there
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """A way to a place in its owner: `read(owner, key)`, `write(owner, key, value)`, and the
-    expression by which generated text reads it, where {0} is the owner (of an attribute, its
-    dict) and {1} the key."""
+    expression by which generated text reads it, where {0} is the owner (of attributes, its dict)
+    and {1} the key."""
 
     read: Callable[[Any, Any], Any]
     write: Callable[[Any, Any, Any], None] | None = None
@@ -83,9 +83,10 @@ FIELD = Access(lambda o, key: getattr(o, key, MISSING), _set_field, "getattr({0}
 ITEM = Access(_item, _set_item, "{0}[{1}]")
 CELL = Access(_cell, lambda o, key, x: _set_field(o, "cell_contents", x), "{0}.cell_contents")
 LENGTH = Access(lambda o, key: len(o), text="len({0})")
+SIZE = Access(lambda o, key: len(o.__dict__), text="len({0})")  # of an object: its attributes
 MEMBERS = Access(lambda o, key: frozenset(o), text="frozenset({0})")
 CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumPy array
-BY_VALUE = (LENGTH, MEMBERS, CONTENTS)  # what they read is new at each call
+BY_VALUE = (LENGTH, SIZE, MEMBERS, CONTENTS)  # what they read is new at each call
 KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
 NAMES = Access(lambda o, key: sum(not name.startswith(HIDDEN) for name in o))  # of a class
 KIND = Access(lambda o, key: o.kind())  # of a slot: what can be known of a tensor without a value
@@ -122,8 +123,11 @@ def attribute_slot(owner: Any, name: str) -> Slot:
 
 def number_of_attributes(path: str, owner: Any) -> tuple[Slot, int]:
     """A guard on how many attributes an object or class has."""
-    access = NAMES if isinstance(owner, type) else LENGTH
-    slot = Slot(f"the number of attributes of {path or 'self'}", vars(owner), None, access)
+    path = f"the number of attributes of {path or 'self'}"
+    if isinstance(owner, type):
+        slot = Slot(path, vars(owner), None, NAMES)
+    else:
+        slot = Slot(path, owner, None, SIZE)
     return slot, slot.read()
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyaot.location import is_user_file
+from tinyaot.location import is_installed, is_user_file
 from tinyaot.slots import (
     ATTRIBUTE,
     CELL,
@@ -226,6 +226,8 @@ class _Walk:
                 return
         skip = set(getattr(type(value), "hyperparameters", ()))
         skip |= {"__wrapped__", COMPILED_METHODS}
+        kind = Slot(f"the class of {path or 'self'}", value, "__class__", FIELD)
+        self.reach.identities.append((kind, kind.read()))
         if hasattr(value, "__dict__"):
             self.reach.scalars.append(number_of_attributes(path, value))
         for name in list(getattr(value, "__dict__", ())):
@@ -304,8 +306,12 @@ _LIBRARY = ("numpy", "scipy", "rich", "ml_dtypes", "builtins", "typing", "collec
 def is_user_class(cls: type) -> bool:
     """A class of the user's program (not ours, not a library's that holds no tensors)."""
     module = cls.__module__ or ""
-    root = module.split(".")[0]
-    return root != "tinyaot" and root not in _LIBRARY and hasattr(cls, "__dict__")
+    ours = module.split(".")[0] == "tinyaot"
+    return not (ours or _is_library(module)) and hasattr(cls, "__dict__")
+
+
+def _is_library(module: str) -> bool:
+    return module.split(".")[0] in _LIBRARY
 
 
 def _globals_set(code: types.CodeType) -> list[str]:
@@ -316,10 +322,10 @@ def _globals_set(code: types.CodeType) -> list[str]:
 
 
 def _is_user_module(value: Any) -> bool:
-    file = getattr(value, "__file__", None) if isinstance(value, types.ModuleType) else None
-    if file is None or not is_user_file(file):
+    if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
         return False
-    return "site-packages" not in file and not file.startswith(types.__file__.rsplit("/", 1)[0])
+    file = getattr(value, "__file__", None)
+    return file is not None and is_user_file(file) and not is_installed(file)
 
 
 def _is_opaque(value: Any) -> bool:
@@ -328,9 +334,9 @@ def _is_opaque(value: Any) -> bool:
         value, (types.ModuleType, types.BuiltinFunctionType, np.dtype, np.random.Generator)
     ):
         return True
-    root = (type(value).__module__ or "").split(".")[0]
     if isinstance(value, (*CONTAINERS, types.FunctionType, types.MethodType)):
         return False
     if isinstance(value, type):
         return not is_user_class(value)
-    return root in _LIBRARY or not (hasattr(value, "__dict__") or is_user_class(type(value)))
+    library = _is_library(type(value).__module__ or "")
+    return library or not (hasattr(value, "__dict__") or is_user_class(type(value)))

@@ -34,7 +34,8 @@ SLOTS: tuple[tuple[type, str], ...] = (
     (History, "storage"),
     (Storage, "handles"),
 )
-HEADER = object.__basicsize__  # bytes before an object's own words
+HEADER = object.__basicsize__  # bytes before an object's own words ...
+CLASS = HEADER - ctypes.sizeof(ctypes.c_void_p)  # ... of which the last is its class
 FASTCALL = 0x80  # METH_FASTCALL: an array of arguments, and their number
 API = (
     "PyDict_GetItemWithError",
@@ -129,17 +130,18 @@ class Watch:
 
     def attribute(self, owner: Any, key: str, value: Any) -> bool:
         """So does an attribute."""
-        try:
-            attributes = _attributes(owner, None)
-        except (AttributeError, TypeError):
-            return False
-        if attributes is not vars(owner):  # as that of a class
-            return False
-        self._note(ATTRIBUTES, owner, 0, attributes)
-        return self.item(attributes, key, value)
+        attributes = self._attributes_of(owner)
+        return attributes is not None and self.item(attributes, key, value)
+
+    def number_of_attributes(self, owner: Any) -> bool:
+        """An object has as many as it has."""
+        attributes = self._attributes_of(owner)
+        return attributes is not None and self.length(attributes)
 
     def field(self, owner: Any, key: str, value: Any) -> bool:
-        """So does a function, for its code."""
+        """A function has this code, or an object this class."""
+        if key == "__class__":
+            return type(owner) is value and self._note(SLOT, owner, CLASS, value)
         known = type(owner) is FunctionType and key == "__code__"
         return known and self._note(SLOT, owner, code_offset(), value)
 
@@ -181,6 +183,18 @@ class Watch:
             self.kept += items, [*d], pairs
             found.append((ENTRIES, owner, ctypes.addressof(pairs), len(d)))
         return found
+
+    def _attributes_of(self, owner: Any) -> dict[str, Any] | None:
+        """The dict of an object, which it has from now on; None where that is not all, as of a
+        class."""
+        try:
+            attributes = _attributes(owner, None)
+        except (AttributeError, TypeError):
+            return None
+        if attributes is not vars(owner):
+            return None
+        self._note(ATTRIBUTES, owner, 0, attributes)
+        return attributes  # type: ignore[no-any-return]
 
     def _note(self, kind: int, owner: Any, key: int, value: Any) -> bool:
         self.kept += owner, value
