@@ -324,17 +324,23 @@ TABLE = """
 - twins += [(slot, index) for slot in slots[1:]]
 +
 @ state.py unread-tensor-unguarded: state
-- self.scalars += [(slot, slot.read()) for slot in kinds]
+- self.unread += slots
 + pass
 @ guards.py unread-tensor-known-by-its-object-alone: state
-- same += f" and {self.name(tensor)}._data is {self.name(tensor._data)}"
-+ pass
+- same.append(f"{expression} is {name} and {name}._data is {data}")
++ same.append(f"{expression} is {name}")
+@ guards.py unread-tensor-may-be-an-argument: state
+- same = [f"id(x{i}) not in {self.name(frozenset(map(id, held)))}" for i in range(arguments)]
++ same = []
+@ guards.py unread-tensors-are-not-compared: state
+- if was != now:
++ if False:
 @ capture.py gradient-of-an-argument-is-a-constant: state
-- elif id(lifted.source) in of_arguments:
-+ elif not of_arguments:
-@ capture.py none-grads-not-guarded: state
-- [engine.lifted.index(x) for x in engine.none_grads],
-+ [],
+- elif index in owners:
++ elif not owners:
+@ capture.py gradients-read-are-not-guarded: state
+- grads_read=_grads_read(engine),
++ grads_read={},
 @ guards.py strides-not-guarded: state
 - or data.strides != self.strides:
 + :

@@ -881,6 +881,41 @@ def test_the_gradient_of_an_argument_is_that_of_the_argument_given() -> None:
         g([w], x)
 
 
+@pytest.mark.parametrize("place", ["argument", "state"])
+def test_a_tensor_and_the_gradient_that_is_the_same(place: str) -> None:
+    w = ta.ones(1)
+    box = types.SimpleNamespace(gradient=ta.ones(1))
+
+    def f(x: Any, g: Any) -> Any:
+        return x.grad + (g if place == "argument" else box.gradient) * 10
+
+    fast = build(f)
+    for k in range(6):
+        x = ta.ones(1) if place == "argument" else w
+        x.grad = ta.full((1,), 2.0)
+        box.gradient = g = x.grad if k < 3 else ta.ones(1)
+        assert fast(x, g).item() == f(x, g).item()
+    assert len(fast.records) == 2
+
+
+def test_gradients_that_add_up_have_steady_calls() -> None:
+    w = ta.ones(1, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        (x * w).sum().backward()
+        return x * 2
+
+    g = build(f)
+    for k in range(1, 5):
+        g(ta.ones(1))
+        assert w.grad is not None and w.grad.item() == k
+    assert g._specializations[-1].steady((ta.ones(1),), {}) is not MISS
+    assert w.grad is not None and w.grad.item() == 5
+    w.grad = ta.zeros(1)
+    g(ta.ones(1))
+    assert w.grad.item() == 1 and len(g.records) == 2
+
+
 def _length_of_mask(box: Any) -> int:
     def length() -> int:
         return len(box.mask)
@@ -915,6 +950,34 @@ def test_a_tensor_whose_values_are_not_read_is_guarded(name: str) -> None:
     g(ta.ones(1)), g(ta.ones(1))
     box.mask._data = np.zeros(5, np.float64)  # as Module.double does
     assert g(ta.ones(1)).item() == (before if name in ("presence", "class") else 3)
+
+
+IS: dict[str, tuple[Callable[[Any, Any], bool], Callable[[Any, Any], Any]]] = {
+    "two that are one": (lambda b, x: b.a is b.c, lambda b, x: vars(b).update(c=ta.ones(1))),
+    "two that become one": (lambda b, x: b.a is b.b, lambda b, x: vars(b).update(b=b.a)),
+    "an input": (lambda b, x: b.w is b.b, lambda b, x: vars(b).update(b=b.w)),
+    "the argument becomes one": (lambda b, x: x is b.b, lambda b, x: vars(b).update(b=x)),
+    "the argument is one": (lambda b, x: x is b.b, lambda b, x: b.b),
+}
+
+
+@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("name", IS)
+def test_whether_two_tensors_are_one_is_guarded(name: str, before: int) -> None:
+    test, change = IS[name]
+    a = ta.ones(1)
+    box = types.SimpleNamespace(a=a, b=ta.ones(1), c=a, w=ta.full((1,), 5.0))
+
+    def fn(x: Any) -> Any:
+        return x * box.w if test(box, x) else x * 3
+
+    g, x = build(fn), ta.ones(1)
+    for _ in range(before):
+        assert g(x).item() == fn(x).item()
+    x = change(box, x) or x
+    for _ in range(3):
+        assert g(x).item() == fn(x).item()
+    assert len(g.records) == 2
 
 
 def test_what_a_step_assigns_and_does_not_read_costs_no_compile() -> None:

@@ -21,7 +21,7 @@ from tinyaot.ir import Output, Program, Value
 from tinyaot.ops.core import mode, using
 from tinyaot.overlap import overlapping, siblings
 from tinyaot.results import Result, Results, freed_ops, is_dead, retains_grad, uses_of
-from tinyaot.slots import GRAD, Slot
+from tinyaot.slots import Slot
 from tinyaot.state import Reach, find_reach
 from tinyaot.tensor import Chain, Edge, History, Tensor, base_of
 from tinyaot.trace import TraceEngine
@@ -51,8 +51,8 @@ class Capture:
     rebinds: list[tuple[Slot, int]]  # places to set to a result
     settings: list[tuple[Slot, Any]]  # places to set to a number, a flag, a string ...
     grads: list[tuple[int, int | None]]  # `.grad` of an input after the call: a result, or None
-    argument_grads: dict[int, int]  # inputs that are the `.grad` of an argument: which
-    none_grads: list[int]  # inputs whose `.grad` was read, and has to be None again
+    by_grad: dict[int, int]  # inputs that are found as the `.grad` of another: which
+    grads_read: dict[int, int | None]  # inputs whose `.grad` was read: which input it was, or None
     detached: list[int]  # inputs that were detach_ed, and may not be views
     reach: Reach
     draws: int  # random draws that a call takes
@@ -237,7 +237,7 @@ def _finish(
     ]
     retained = [i for i, t in enumerate(results.tensors) if retains_grad(engine, t)]
     results.resolve()
-    slots, twins, argument_grads = _find_slots(engine, reach, arguments, tensors)
+    slots, twins, by_grad = _find_slots(engine, reach, arguments)
     sources = [x.source for x in engine.lifted if isinstance(x.source, Tensor)]
     reach.guard_rest({id(y) for x in sources for y in (x, x._data)})
     outputs, alive = list(results.outputs), list(results.edges)
@@ -278,8 +278,8 @@ def _finish(
         rebinds,
         assigned.plain,
         grads,
-        argument_grads,
-        none_grads=[engine.lifted.index(x) for x in engine.none_grads],
+        by_grad,
+        grads_read=_grads_read(engine),
         detached=[engine.lifted.index(x) for x in engine.detached_inputs],
         reach=reach,
         draws=engine.draws,
@@ -298,24 +298,17 @@ def _finish(
 
 
 def _find_slots(
-    engine: TraceEngine, reach: Reach, arguments: list[Argument], tensors: list[Tensor]
+    engine: TraceEngine, reach: Reach, arguments: list[Argument]
 ) -> tuple[dict[int, Slot], list[tuple[Slot, int]], dict[int, int]]:
     """Where each lifted tensor is kept, and its name for people; all other places that hold one,
-    which have to go on holding the same; and which are the `.grad` of which argument. A `.grad` is
-    found by its tensor.
+    which have to go on holding the same; and which are found as the `.grad` of which other.
 
     A tensor that is nowhere in reach is a constant of the trace (documented: trace-time).
     """
     found: dict[int, Slot] = {}
     twins: list[tuple[Slot, int]] = []
-    grads = {
-        id(t._grad): (t, slots[0].path)
-        for slots in reach.tensors.values()
-        for t in [slots[0].read()]
-        if isinstance(t, Tensor) and isinstance(t._grad, Tensor)
-    }
-    of_arguments = {id(t._grad): k for k, t in enumerate(tensors) if isinstance(t._grad, Tensor)}
-    argument_grads: dict[int, int] = {}
+    by_grad: dict[int, int] = {}
+    owners = {k: position for position, k in _grads_read(engine).items()}
     positions = {a.position for a in arguments}
     for index, lifted in enumerate(engine.lifted):
         if not isinstance(lifted.source, Tensor):
@@ -332,13 +325,20 @@ def _find_slots(
             # the plainest of its paths: model.weight rather than optimizer.params[0]
             plainest = min((s.path for s in slots), key=lambda path: (path.count("["), len(path)))
             lifted.name = lifted.name or plainest
-        elif id(lifted.source) in grads:
-            owner, path = grads[id(lifted.source)]
-            found[index] = Slot(f"{path}.grad", owner, "_grad", GRAD)
-            lifted.name = lifted.name or f"{path}.grad"
-        elif id(lifted.source) in of_arguments:
-            argument_grads[index] = k = of_arguments[id(lifted.source)]
-            lifted.name = lifted.name or f"{engine.lifted[arguments[k].position].name}.grad"
+        elif index in owners:
+            by_grad[index] = owners[index]
+            lifted.name = lifted.name or f"{engine.lifted[owners[index]].name}.grad"
         else:
             lifted.role = "constant"
-    return found, twins, argument_grads
+    return found, twins, by_grad
+
+
+def _grads_read(engine: TraceEngine) -> dict[int, int | None]:
+    """Positions of the inputs whose `.grad` was read: of the input that it was, or None. One that
+    was lifted as a view of its base is no input."""
+    position = {id(x.source): i for i, x in enumerate(engine.lifted)}
+    return {
+        position[id(x.source)]: None if grad is None else position[id(grad)]
+        for x, grad in engine.grads_read.values()
+        if grad is None or id(grad) in position
+    }

@@ -23,7 +23,6 @@ from tinyaot.slots import (
     FIELD,
     ITEM,
     KEYS,
-    KIND,
     LENGTH,
     MISSING,
     NAMES,
@@ -80,6 +79,32 @@ class TensorGuard:
             now = "does not require grad" if self.requires_grad else "requires grad"
             return f"{name} {now} now"
         return f"{name} has other strides"
+
+
+class Unread:
+    """Tensors in reach that are no inputs. What may have been read of each is its type, and whether
+    it is another of them, or an input."""
+
+    def __init__(self, slots: Sequence[Slot], inputs: Sequence[Any]) -> None:
+        self.slots = slots
+        self.facts = self._facts(inputs)
+
+    def _facts(self, inputs: Sequence[Any]) -> list[tuple[Any, int]]:
+        """Of each its type (the class of what is no tensor), and the first place of the same."""
+        held = [slot.read() for slot in self.slots]
+        first: dict[int, int] = {}
+        for i, x in enumerate((*inputs, *held)):
+            first.setdefault(id(x), i)
+        return [(x.type if isinstance(x, Tensor) else type(x), first[id(x)]) for x in held]
+
+    def changed(self, inputs: Sequence[Any]) -> str | None:
+        """What is not as it was, in words."""
+        for slot, was, now in zip(self.slots, self.facts, self._facts(inputs), strict=True):
+            if was[0] != now[0]:
+                return f"the type of {slot.path} changed from {was[0]} to {now[0]}"
+            if was != now:
+                return f"{slot.path} is the same tensor as another now, or is not any more"
+        return None
 
 
 # ---- the fast check -----------------------------------------------------------------------------
@@ -173,9 +198,9 @@ class Text:
         for slot, value in slots:
             if self.watched(slot, value):
                 continue
-            if slot.access in (KIND, NAMES):
-                if not self.quick(slot, value):
-                    return False
+            if slot.access is NAMES:  # which takes long to read
+                same = f"len({self.name(slot.owner)}) == {len(slot.owner)}"
+                self.require(f"{same} or {self.name(slot)}.read() == {self.name(value)}")
                 continue
             expression = self.read(slot)
             if expression is None:
@@ -190,18 +215,22 @@ class Text:
                 self.require(f"{expression} is {self.name(value)}")
         return True
 
-    def quick(self, slot: Slot, value: Any) -> bool:
-        """A condition on a slot that takes long to read: that all is as it was, or, where it is
-        not, that this slot has its value. Whether it has a fast form."""
-        if slot.access is KIND:
-            expression, tensor = self.read(slot.owner), slot.owner.read()
+    def unread(self, unread: Unread, inputs: Sequence[str], arguments: int) -> bool:
+        """A condition that tensors in reach that are no inputs are what they are now, and none of
+        them an argument; or, where they are others, that those are like them. `inputs`:
+        expressions for the inputs. Whether it has a fast form."""
+        if not unread.slots:
+            return True
+        held = [slot.read() for slot in unread.slots]
+        same = [f"id(x{i}) not in {self.name(frozenset(map(id, held)))}" for i in range(arguments)]
+        for slot, tensor in zip(unread.slots, held, strict=True):
+            expression = self.read(slot)
             if expression is None:
                 return False
-            same = f"{expression} is {self.name(tensor)}"
-            same += f" and {self.name(tensor)}._data is {self.name(tensor._data)}"
-        else:
-            same = f"len({self.name(slot.owner)}) == {len(slot.owner)}"
-        self.require(f"{same} or {self.name(slot)}.read() == {self.name(value)}")
+            name, data = self.name(tensor), self.name(tensor._data)
+            same.append(f"{expression} is {name} and {name}._data is {data}")
+        others = f"{self.name(unread)}.changed(({', '.join(inputs)},)) is None"
+        self.require(f"{' and '.join(same)} or {others}")
         return True
 
     def field(self, owner: Any, name: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tinyaot.shapes import DType
-from tinyaot.tensor import Tensor
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType, np.generic)
 COMPILED_METHODS = "_tinyaot_compiled_methods"  # where an object keeps its own compiled methods
@@ -89,8 +88,6 @@ CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumP
 BY_VALUE = (LENGTH, SIZE, MEMBERS, CONTENTS)  # what they read is new at each call
 KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
 NAMES = Access(lambda o, key: sum(not name.startswith(HIDDEN) for name in o))  # of a class
-KIND = Access(lambda o, key: o.kind())  # of a slot: what can be known of a tensor without a value
-GRAD = Access(getattr)  # of a tensor in reach
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,11 +101,6 @@ class Slot:
 
     def read(self) -> Any:
         return self.access.read(self.owner, self.key)
-
-    def kind(self) -> Any:
-        """The type of the tensor there; the class of what is none."""
-        value = self.read()
-        return value.type if isinstance(value, Tensor) else type(value)
 
     def write(self, value: Any) -> None:
         """Put a value there (after a step that assigns a tensor to a reached attribute)."""

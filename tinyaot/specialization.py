@@ -16,7 +16,7 @@ import numpy as np
 from tinyaot import random
 from tinyaot.capture import Capture
 from tinyaot.errors import TraceError
-from tinyaot.guards import MISS, TensorGuard
+from tinyaot.guards import MISS, TensorGuard, Unread
 from tinyaot.halves import Backward, CompiledNode, Executable
 from tinyaot.ops.core import mode
 from tinyaot.overlap import overlapping, siblings
@@ -61,6 +61,8 @@ class Specialization:
             for i, lifted in enumerate(captured.inputs)
             if isinstance(lifted.source, Tensor)
         }
+        inputs = [captured.inputs[i].source for i in self.guards]
+        self.unread = Unread(captured.reach.unread, inputs)
         positions = {x.value.id: i for i, x in enumerate(captured.inputs)}
         outputs = captured.program.outputs
         self.user_outputs = [o for o in outputs if o.role == "user"]
@@ -141,8 +143,8 @@ class Specialization:
             value = slot.read()
             if value is not sources[position]._data:  # as a NumPy array in reach is
                 sources[position] = value
-        for position, k in captured.argument_grads.items():
-            sources[position] = tensors[k]._grad
+        for position, k in captured.by_grad.items():
+            sources[position] = sources[k]._grad
         for position, guard in self.guards.items():
             if not guard.holds(sources[position]):
                 return guard.mismatch(sources[position], captured.inputs[position].name)
@@ -182,9 +184,10 @@ class Specialization:
                 self._known_apart = arrays
             if siblings(inputs, self._recorded):
                 return "inputs are views of one tensor that were not"
-        for position in self.captured.none_grads:
-            if sources[position]._grad is not None:
-                return f"{self.captured.inputs[position].name}.grad is not None any more"
+        for position, k in self.captured.grads_read.items():
+            if sources[position]._grad is not (None if k is None else sources[k]):
+                was = "None" if k is None else self.captured.inputs[k].name
+                return f"{self.captured.inputs[position].name}.grad is not {was} any more"
         for position in self.captured.recorded:
             history = sources[position]._history
             if history.requires_grad and history.edge is None:
@@ -192,7 +195,7 @@ class Specialization:
         for position in self._whole:
             if sources[position]._chain:
                 return f"{self.captured.inputs[position].name} is a view now"
-        return None
+        return self.unread.changed(inputs)
 
     # ---- a call ---------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from tinyaot.slots import (
     HIDDEN,
     ITEM,
     KEYS,
-    KIND,
     LENGTH,
     MEMBERS,
     MISSING,
@@ -64,15 +63,16 @@ class Reach:
     scalars: list[tuple[Slot, Any]]
     identities: list[tuple[Slot, Any]]
     functions: list[Function]
+    unread: list[Slot]  # places of tensors that are no inputs
 
     def slots(self) -> Iterator[Slot]:
         for slots in self.tensors.values():
             yield from slots
 
     def guard_rest(self, inputs: set[int]) -> None:
-        """Guard the functions that may be called; and the tensors and NumPy arrays that are no
-        inputs (by id). That a tensor is there, and its type, may have been read; arrays may have
-        been read as numbers: they are guarded by what they hold, and the large ones by identity."""
+        """Guard the functions that may be called, and the NumPy arrays that are no inputs (by id):
+        they may have been read as numbers, and are guarded by what they hold, the large ones by
+        identity. Find the tensors that are no inputs."""
         named = self.named()
         for f in self.functions:
             if _may_run(f.names, named):
@@ -83,8 +83,7 @@ class Reach:
             if key in inputs or not slots:
                 continue
             if isinstance(array, Tensor):
-                kinds = [Slot(f"the type of {s.path}", s, None, KIND) for s in slots]
-                self.scalars += [(slot, slot.read()) for slot in kinds]
+                self.unread += slots
             else:
                 self.identities += [(slot, array) for slot in slots]
                 if array.nbytes <= LARGE:
@@ -144,7 +143,7 @@ def _with_nested(code: types.CodeType) -> list[types.CodeType]:
 
 class _Walk:
     def __init__(self) -> None:
-        self.reach = Reach({}, {}, [], [], [])
+        self.reach = Reach({}, {}, [], [], [], [])
         self.todo: list[tuple[str, Any]] = []
         self.names: dict[int, set[str]] = {}  # by which a function is called (by its id)
         self.globals_seen: set[tuple[int, str]] = set()

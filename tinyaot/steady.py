@@ -95,9 +95,9 @@ def guards(
     captured, (sources, given) = found.captured, bound
     if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
         return None
-    if captured.argument_grads:
-        return None
     passed = {a.position for a in captured.arguments}
+    if not passed.isdisjoint(captured.by_grad.values()):
+        return None
     state = [i for i in found.guards if i not in passed]
     held: list[tuple[Slot | None, Tensor]] = [(captured.slots.get(i), sources[i]) for i in state]
     held += [(slot, sources[i]) for slot, i in captured.twins]
@@ -118,9 +118,14 @@ def guards(
     if not (text.tensors(held) and text.like(examples, written, apart)):
         return None
     at = {a.position: f"x{k}" for k, a in enumerate(captured.arguments)}
-    for i in captured.none_grads:
-        if i in at:
-            text.require(f"{at[i]}._grad is None")
+    inputs = [at.get(i) or text.name(sources[i]) for i in found.guards]
+    if not text.unread(found.unread, inputs, len(at)):
+        return None
+    for i, k in captured.grads_read.items():
+        if i in at or k in at:
+            owner = at.get(i) or text.name(sources[i])
+            grad = "None" if k is None else at.get(k) or text.name(sources[k])
+            text.require(f"{owner}._grad is {grad}")
         else:
             text.field(sources[i], "_grad")
     return text

@@ -58,7 +58,7 @@ class TraceEngine(RuleTracer):
         self.touched: dict[tuple[int, str], Hyper] = {}
         self._random: tuple[Value, Value] | None = None
         self.grads: dict[int, tuple[Lifted, Tensor | None]] = {}  # `.grad` as assigned in the trace
-        self.none_grads: list[Lifted] = []  # inputs whose `.grad` was read, and was None
+        self.grads_read: dict[int, tuple[Lifted, Tensor | None]] = {}  # those that were there
         self.detached_inputs: list[Lifted] = []  # inputs without history, of which detach_ is no op
         self.outside: list[tuple[Lifted, Lifted]] = []  # gradients by the second, through the first
         self.closed = False
@@ -296,10 +296,8 @@ class TraceEngine(RuleTracer):
                 "grad: the compiled step before this did not keep gradients; compile it with "
                 "keep_grads=True, or call zero_grad() first"
             )
-        if outside is None:
-            self.none_grads.append(lifted)
-            return None
-        return self.resolve(outside)
+        self.grads_read[id(lifted)] = lifted, outside
+        return None if outside is None else self.resolve(outside)
 
     def set_grad(self, tensor: Tensor, value: Tensor | None) -> None:
         shadow = self.resolve(tensor)
