@@ -1319,3 +1319,20 @@ def test_a_leaf_where_a_tensor_with_history_was_written(backend: str) -> None:
                 run(leaf)
         assert leaf.is_leaf and leaf.tolist() == [1] * shape[0]
         compiled(leaf * 1)
+
+
+def test_a_tensor_with_history_that_becomes_a_leaf(backend: str) -> None:
+    h = ta.ones(2, requires_grad=True) * 1
+
+    def f(x: ta.Tensor) -> ta.Tensor:
+        h.mul_(x)
+        return x * 3
+
+    compiled = ta.compile(f, backend=backend)
+    for _ in range(3):
+        compiled(ta.ones(2))
+    assert compiled._specializations[0].steady((ta.ones(2),), {}) is not MISS
+    h.detach_().requires_grad_()
+    for run in (f, compiled):
+        with pytest.raises(MutationError, match="a leaf tensor that requires grad"):
+            run(ta.ones(2))

@@ -128,6 +128,9 @@ def guards(
             text.require(f"{owner}._grad is {grad}")
         else:
             text.field(sources[i], "_grad")
+    for i in captured.recorded:
+        if i not in at and sources[i]._history.requires_grad:  # a leaf cannot be written
+            text.require(f"{text.name(sources[i]._history)}.edge is not None")
     return text
 
 
