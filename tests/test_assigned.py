@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import types
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -78,15 +79,61 @@ def test_numbers_that_a_function_sets() -> None:
         assert (box.shape, box.fresh, vars(fn)["calls"]) == ((1,), "made here", call)
 
 
-def test_what_a_call_cannot_do_again_raises() -> None:
-    kept: list[int] = []
+class Kept:
+    """Places of every kind."""
 
-    def fn(x: Any) -> Any:
-        kept.append(1)
-        return x * 2
+    def __init__(self) -> None:
+        self.list, self.dict, self.set = [1.5], {"a": 1.5, "b": 2.5}, {1}
+        self.deque = deque([1, 2])
+        self.inner: Any = ([],)
+        self.value: Any = None
 
-    with pytest.raises(ta.errors.TinyaotError, match=r"changes what it reaches: len\(kept\)"):
-        build(fn)(ta.ones(1))
+
+def _shrink(k: Kept, x: Any) -> None:
+    del k.dict["a"]
+    k.list.pop()
+
+
+CANNOT_BE_DONE_AGAIN: dict[str, tuple[Any, str]] = {
+    "append": (lambda k, x: k.list.append(1), "changes what it reaches: k.list"),
+    "less": (_shrink, "changes what it reaches: k.dict"),
+    "order": (lambda k, x: k.dict.update(a=k.dict.pop("a")), "changes what it reaches: k.dict"),
+    "member": (lambda k, x: k.set.add(2), "changes what it reaches: k.set"),
+    "deque": (lambda k, x: k.deque.append(3), "changes what it reaches: k.deque"),
+    "object": (lambda k, x: vars(k).update(value=object()), "changes what it reaches: k.value"),
+    "attribute": (lambda k, x: setattr(k, "new", object()), "changes what it reaches: new"),
+    "tensor": (lambda k, x: k.list.append(x * 2), r"k.list\[1\] is a traced tensor .* in a list"),
+    "tensor in a tuple": (
+        lambda k, x: k.inner[0].append((x * 2, 1)),
+        r"k.inner\[0\]\[0\]\[0\] is a traced tensor",
+    ),
+    "tensor in an object": (
+        lambda k, x: vars(k).update(value=types.SimpleNamespace(y=x * 2)),
+        "k.value.y is a traced tensor",
+    ),
+    "tensor in a new attribute": (
+        lambda k, x: setattr(k, "new", [x * 2]),
+        r"new\[0\] is a traced tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", CANNOT_BE_DONE_AGAIN)
+def test_what_a_call_cannot_do_again_raises_and_leaves_no_mark(way: str) -> None:
+    change, message = CANNOT_BE_DONE_AGAIN[way]
+    k = Kept()
+
+    def fn(x: Any, wrong: bool) -> Any:
+        change(k, x)
+        return x.reshape(7) if wrong else x * 2
+
+    before = repr(vars(k)), list(k.deque), id(k.list), id(k.inner[0])
+    for _ in range(2):
+        with pytest.raises(ta.errors.ShapeError):
+            build(fn)(ta.ones(1), True)
+        with pytest.raises(ta.errors.TraceError, match=message):
+            build(fn)(ta.ones(1), False)
+        assert (repr(vars(k)), list(k.deque), id(k.list), id(k.inner[0])) == before
 
 
 RNG = np.random.default_rng(0)

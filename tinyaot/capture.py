@@ -121,18 +121,14 @@ def _attempt(
         with using(engine):
             out = fn(*args, **kwargs)
     except BaseException:
-        with suppress(TraceError):
-            assigned.take_new()
         with suppress(MutationError):
             _check_bases(engine)  # without them the error may be none
         raise
     finally:
         mode.grad_enabled = grad_mode
-        assigned.put_back()
-        assigned.take_hypers(engine)
-    assigned.check_random()
+        assigned.put_back(engine)
+    assigned.check()
     with using(engine):
-        assigned.take_new()
         found = _finish(engine, fn, out, tensors, reach, assigned, keep_grads)
     _check_bases(engine)
     return found

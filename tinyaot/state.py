@@ -15,7 +15,7 @@ import functools
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,12 +58,13 @@ class Function(NamedTuple):
 class Reach:
     """Everything found: tensors and arrays by slot, guards on the rest."""
 
-    tensors: dict[int, list[Slot]]  # id of the Tensor -> the slots that hold it
-    objects: dict[int, Any]  # keeps what ids name alive
-    scalars: list[tuple[Slot, Any]]
-    identities: list[tuple[Slot, Any]]
-    functions: list[Function]
-    unread: list[Slot]  # places of tensors that are no inputs
+    tensors: dict[int, list[Slot]] = field(default_factory=dict)  # by the tensor's id
+    unread: list[Slot] = field(default_factory=list)  # those of tensors that are no inputs
+    objects: dict[int, Any] = field(default_factory=dict)  # keeps what ids name alive
+    containers: list[tuple[str, Any]] = field(default_factory=list)  # that may change, by path
+    scalars: list[tuple[Slot, Any]] = field(default_factory=list)
+    identities: list[tuple[Slot, Any]] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
 
     def slots(self) -> Iterator[Slot]:
         for slots in self.tensors.values():
@@ -143,7 +144,7 @@ def _with_nested(code: types.CodeType) -> list[types.CodeType]:
 
 class _Walk:
     def __init__(self) -> None:
-        self.reach = Reach({}, {}, [], [], [], [])
+        self.reach = Reach()
         self.todo: list[tuple[str, Any]] = []
         self.names: dict[int, set[str]] = {}  # by which a function is called (by its id)
         self.globals_seen: set[tuple[int, str]] = set()
@@ -197,6 +198,8 @@ class _Walk:
             self.attributes(path, value)
 
     def container(self, path: str, value: Any) -> None:
+        if isinstance(value, (list, dict, set, deque)):
+            self.reach.containers.append((path, value))
         if isinstance(value, Mapping):
             self.whole(path + " (its keys)", value, KEYS)
             for key in value:

@@ -25,7 +25,7 @@ ALLOWED = (
     "differentiating twice across the boundary",
     "did not keep gradients",
     "and they are not views of one tensor",
-    "outlives the compiled function",
+    "is a traced tensor",  # stored where it has no value
     "the function changes what it reaches: box.",  # a container of tensors assigned there
     "inside a compiled function of a tensor from outside it",
     "results have no gradients by one another",
