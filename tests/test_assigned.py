@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import random
 import types
@@ -134,6 +135,17 @@ def test_what_a_call_cannot_do_again_raises_and_leaves_no_mark(way: str) -> None
         with pytest.raises(ta.errors.TraceError, match=message):
             build(fn)(ta.ones(1), False)
         assert (repr(vars(k)), list(k.deque), id(k.list), id(k.inner[0])) == before
+
+
+def test_what_python_keeps_in_a_class_may_change() -> None:
+    class Plain:
+        k = 2.0
+
+    box = Plain()
+    g = build(lambda x: x * copy.copy(box).k)
+    for _ in range(2):
+        assert g(ta.ones(1)).item() == 2 and len(g.records) == 1
+    assert "__slotnames__" in vars(Plain)
 
 
 RNG = np.random.default_rng(0)

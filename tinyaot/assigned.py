@@ -21,6 +21,7 @@ from tinyaot.slots import (
     MISSING,
     Slot,
     attribute_slot,
+    is_hidden,
     is_plain,
     number_of_attributes,
     same_plain,
@@ -80,7 +81,7 @@ class Assigned:
 
     def _take_new_attributes(self, owner: Any) -> None:
         for name, value in list(vars(owner).items()):
-            if name in self.names[id(owner)]:
+            if name in self.names[id(owner)] or is_hidden(owner, name):
                 continue
             self._take(attribute_slot(owner, name), value, MISSING)
             if isinstance(owner, types.FunctionType):  # which are not guarded while they have none

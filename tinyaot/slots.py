@@ -87,7 +87,7 @@ MEMBERS = Access(lambda o, key: frozenset(o), text="frozenset({0})")
 CONTENTS = Access(lambda o, key: o.tobytes(), text="{0}.tobytes()")  # of a NumPy array
 BY_VALUE = (LENGTH, SIZE, MEMBERS, CONTENTS)  # what they read is new at each call
 KEYS = Access(lambda o, key: tuple(o), text="tuple({0})")
-NAMES = Access(lambda o, key: sum(not name.startswith(HIDDEN) for name in o))  # of a class
+NAMES = Access(lambda o, key: sum(not name.startswith(HIDDEN) for name in o))  # of a class's dict
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +111,11 @@ class Slot:
 def attribute_slot(owner: Any, name: str) -> Slot:
     """The place of an attribute of an object or class."""
     return Slot(name, owner, name, FIELD if isinstance(owner, type) else ATTRIBUTE)
+
+
+def is_hidden(owner: Any, name: str) -> bool:
+    """Whether an attribute of a class is not the user's."""
+    return isinstance(owner, type) and name.startswith(HIDDEN)
 
 
 def number_of_attributes(path: str, owner: Any) -> tuple[Slot, int]:
