@@ -342,8 +342,8 @@ TABLE = """
 - grads_read=_grads_read(engine),
 + grads_read={},
 @ guards.py strides-not-guarded: state
-- or data.strides != self.strides:
-+ :
+- now = data.shape, data.strides, data.dtype
++ now = data.shape, self.strides, data.dtype
 @ guards.py fast-check-of-requires-grad-left-out: state
 - self.field(tensor._history, "requires_grad")
 + self.field(tensor, "_data")

@@ -153,6 +153,23 @@ def test_results_of_steady_calls_are_their_own(backend: str) -> None:
         _ = trainer.net.first.weight.grad
 
 
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_batch_is_kept(backend: str, joint: bool) -> None:
+    """A compiled function remembers what its arguments are like; none but the last at most."""
+    trainer = Trainer(backend)
+    step = ta.compile(trainer.net, backend=backend) if joint else trainer.step
+    batches = []
+    for k in range(4):
+        x = ta.tensor(trainer.x[k])
+        step(*((x,) if joint else (x, ta.tensor(trainer.y[k]))))
+        batches.append(weakref.ref(x._data))
+    del x
+    gc.collect()
+    kept = [ref() is not None for ref in batches]
+    assert not any(kept[:-1]) and (joint or not kept[-1])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_steady_call_moves_what_was_saved_before_it_writes(backend: str) -> None:
     trainer = Trainer(backend)

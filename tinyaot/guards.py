@@ -45,28 +45,20 @@ def requires_grad(tensor: Tensor) -> bool:
 class TensorGuard:
     """What a tensor input was when it was traced."""
 
-    __slots__ = ("data", "dtype", "requires_grad", "shape", "strides", "tensor")
+    __slots__ = ("dtype", "requires_grad", "shape", "strides")
 
     def __init__(self, tensor: Tensor) -> None:
         data = tensor._data
         self.shape, self.strides, self.dtype = data.shape, data.strides, data.dtype
         self.requires_grad = requires_grad(tensor)
-        self.tensor: Tensor | None = None  # the last one that passed, with its array
-        self.data: np.ndarray | None = None
 
     def holds(self, tensor: Any) -> bool:
-        """Whether a tensor may stand for the traced one; quick for the one that did last time."""
-        if not isinstance(tensor, Tensor):
+        """Whether a tensor may stand for the traced one."""
+        if not isinstance(tensor, Tensor) or requires_grad(tensor) != self.requires_grad:
             return False
         data = tensor._data
-        if requires_grad(tensor) != self.requires_grad:
-            return False
-        if tensor is self.tensor and data is self.data:
-            return True
-        if data.shape != self.shape or data.dtype != self.dtype or data.strides != self.strides:
-            return False
-        self.tensor, self.data = tensor, data
-        return True
+        now = data.shape, data.strides, data.dtype
+        return bool(now == (self.shape, self.strides, self.dtype))
 
     def mismatch(self, tensor: Any, name: str) -> str:
         """How a tensor that does not pass differs, in words."""

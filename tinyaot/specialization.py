@@ -8,6 +8,7 @@ program, and puts everything where eager would have left it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -77,7 +78,7 @@ class Specialization:
         special = {i for i, _ in captured.grads} | {*captured.detached}
         special |= {a.position for a in captured.arguments if a.views}
         self._whole = [i for i in special if not captured.inputs[i].source._chain]
-        self._known_apart: list[np.ndarray] = []  # arrays last found to share nothing written
+        self._known_apart: list[weakref.ref[np.ndarray]] = []  # that share nothing written
         gives = [o.role for o in executable.outputs("forward" if captured.joint else "step")]
         self.user_at = [i for i, role in enumerate(gives) if role == "user"]
         self._saved_at = [i for i, role in enumerate(gives) if role == "saved"]
@@ -101,6 +102,8 @@ class Specialization:
         )
         self.targets = sorted(self.backward.reached(range(len(self.backward.uses))))
         self._target_types = [(i, captured.inputs[i].value.type) for i in self.targets]
+        for i in [*(a.position for a in captured.arguments), *captured.by_grad]:
+            captured.inputs[i].source = None  # each call brings its own
         self.hiding = [k for k, u in enumerate(self.backward.uses) if u.returned or u.written]
 
     # ---- is it right for this call? -------------------------------------------------------------
@@ -177,11 +180,11 @@ class Specialization:
         if self.mutated:
             arrays = [t._data for t in inputs]
             if not self._known_apart or any(
-                a is not b for a, b in zip(arrays, self._known_apart, strict=True)
+                a is not known() for a, known in zip(arrays, self._known_apart, strict=True)
             ):
                 if overlapping(inputs, [i in self._written for i in self.guards]):
                     return "inputs share memory that did not"
-                self._known_apart = arrays
+                self._known_apart = [*map(weakref.ref, arrays)]
             if siblings(inputs, self._recorded):
                 return "inputs are views of one tensor that were not"
         for position, k in self.captured.grads_read.items():

@@ -44,7 +44,9 @@ def make_steady(
         return
     if plain is None:
         given = ", ".join(f"x{i}" for i in range(len(bound[1])))
-        names = {"sources": bound[0], "again": found.again}
+        passed = {a.position for a in found.captured.arguments}
+        sources = [None if i in passed else x for i, x in enumerate(bound[0])]
+        names = {"sources": sources, "again": found.again}
         plain = [f"return again(sources, [{given}])"], names
     found.steady = text.function(*plain)
 
@@ -183,8 +185,9 @@ def plain_call(found: Specialization, text: Text, bound: Bound) -> Lines | None:
         names |= inlined[1]
     else:
         lines += prepare
-        names |= {"arrays": arrays, "run": found.executable.run}
-        lines.append("inputs = arrays.copy()")
+        held = [None if i in given else a for i, a in enumerate(arrays)]
+        names |= {"held": held, "run": found.executable.run}
+        lines.append("inputs = held.copy()")
         lines += [f"inputs[{position}] = {x}" for position, x in given.items()]
         lines.append('outputs = run("step", inputs)')
     if captured.draws:

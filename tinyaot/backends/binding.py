@@ -74,6 +74,7 @@ class Binding:
             self.pointers[at] = address
         self.written = {at for at in picked if 0 <= at < n}
         self.bound: list[np.ndarray | None] = [None] * n
+        self.passing: list[int] = []  # inputs that steady calls give, and that are not kept
         runtime, _ = load_pool()
         self.nothing = ctypes.cast(runtime.tinyaot_nothing, ctypes.c_void_p).value
         function = getattr(executable.loaded, f"tinyaot_{entry.name}")
@@ -95,6 +96,7 @@ class Binding:
         prepare: Sequence[str],
     ) -> tuple[list[str], dict[str, Any]]:
         """See `Executable.lines`; without the lock."""
+        self.passing = [*given]
         made = [slot for slot, _, _ in self.made]
         arrays = [None if j in given else a for j, a in enumerate(inputs)] + [None] * len(made)
         steady = Steady(self.frame, self.own, arrays, [*given, *made], watch)
@@ -132,6 +134,8 @@ class Binding:
         for at, copy in dense:
             if at in self.written:
                 np.copyto(inputs[at], copy)
+        for at in self.passing:
+            self.bound[at] = None
         for shape, dtype in reversed(self.empty):
             found.append(np.zeros(shape, dtype))
         return self.pick(found)

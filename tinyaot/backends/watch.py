@@ -109,7 +109,7 @@ class Watch:
         self.items: dict[int, dict[str, Any]] = {}  # of dicts, by their ids
         self.whole: list[dict[Any, Any]] = []  # dicts whose entries are all that they may have
         self.written: list[History] = []
-        self.given: list[np.ndarray] = []
+        self.given: list[tuple[int, int, tuple[int, ...], tuple[int, ...], int]] = []  # arguments
         self.spans: list[tuple[int, int]] = []  # of memory that no argument may share
         self.kept: list[Any] = []
 
@@ -161,8 +161,11 @@ class Watch:
     def arguments(self, examples: Sequence[Tensor], apart: Sequence[np.ndarray]) -> bool:
         """The arguments are plain tensors like these that require no grad, no two the same, and
         share no memory with these arrays."""
-        self.given, self.spans = [x._data for x in examples], [byte_bounds(a) for a in apart]
-        return all(type(a) is np.ndarray and a.flags.c_contiguous for a in self.given)
+        arrays = [x._data for x in examples]
+        self.given = [(id(a.dtype), a.ndim, a.shape, a.strides, a.nbytes) for a in arrays]
+        self.kept += [a.dtype for a in arrays]
+        self.spans = [byte_bounds(a) for a in apart]
+        return all(type(a) is np.ndarray and a.flags.c_contiguous for a in arrays)
 
     def look(self) -> Callable[..., int]:
         """What looks at arguments, and at the facts so far: DONE, or CHANGED."""
@@ -219,8 +222,8 @@ class Steady:
         self.kept: list[Any] = [call, watch, arrays]  # what the addresses name
         facts = watch.table()
         arguments = [
-            (id(a.dtype), a.ndim, self._words(a.shape), self._words(a.strides), a.nbytes)
-            for a in watch.given
+            (dtype, ndim, self._words(shape), self._words(strides), nbytes)
+            for dtype, ndim, shape, strides, nbytes in watch.given
         ]
         self.frame = _Steady(
             ctypes.addressof(call) if call else None,
