@@ -45,6 +45,7 @@ LOCAL(micro)(int rows, int wide, int64_t kc, const T *a, const int64_t *row, int
   const T *at[MR];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; i++) acc[i][0] = acc[i][1] = (LOCAL(avec)){0}, at[i] = a + row[i];
+#pragma GCC unroll 4
   for (int64_t p = 0; p < kc; p++) {
     LOCAL(avec) right[2];
 #pragma GCC unroll 2
