@@ -284,13 +284,13 @@ TABLE = """
 - if history.requires_grad and history.edge is None:
 + if history.requires_grad and history.edge is None and not dst._chain:
 
-@ trace.py no-grad-forgets-views: semantics
+@ op_tracer.py no-grad-forgets-views: semantics
 - if mode.grad_enabled or not differentiable or self.edge(tensor) is None:
 + if mode.grad_enabled or tensor._chain or self.edge(tensor) is None:
-@ trace.py hyperparameters-by-name-alone: state
+@ op_tracer.py hyperparameters-by-name-alone: state
 - self.touched.setdefault((id(owner), name), Hyper
 + self.touched.setdefault((0, name), Hyper
-@ trace.py draws-of-one-ordinal: semantics
+@ op_tracer.py draws-of-one-ordinal: semantics
 - self.draws += 1
 + self.draws = 1
 @ trace.py grad-accumulation-overwrites: state

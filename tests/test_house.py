@@ -44,6 +44,7 @@ FLOORS = (  # from the ground up; a module may import its own floor and those be
     ("nn", "optim", "io", "datasets"),
     (
         "traced",
+        "op_tracer",
         "rule_tracer",
         "trace",
         "slots",

@@ -101,7 +101,7 @@ def _attempt(
     bases: dict[History, Tensor],
     depth: int,
 ) -> Capture:
-    engine = TraceEngine(bases=bases, depth=depth)
+    engine = TraceEngine(bases, depth)
     named = _argument_leaves(fn, args, kwargs)
     tensors: list[Tensor] = []
     with using(engine):

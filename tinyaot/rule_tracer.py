@@ -1,4 +1,4 @@
-"""In a trace: checkpoint regions, and functions with a derivative rule of their own.
+"""The second layer of a trace: checkpoint regions, and functions with a rule of their own.
 
 A rule is written down where the function is called: fwd inline, then bwd inline on values that
 stand for the cotangents, then the node that ties the two together (see `structural`). Whether
@@ -7,38 +7,32 @@ anybody differentiates is not known yet; what nobody needs is dead code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tinyaot import ops
-from tinyaot.builder import Builder
 from tinyaot.errors import GradError, MutationError
 from tinyaot.inside import DRAW_IN_FORWARD, WRITE_OUTSIDE
-from tinyaot.ir import Value
 from tinyaot.location import user_location
-from tinyaot.ops.core import Primitive
-from tinyaot.recorder import Recorder
+from tinyaot.op_tracer import OpTracer
 from tinyaot.rules import Rule, RuleNode, form_of, run_forward
-from tinyaot.shapes import Geometry, contiguous
+from tinyaot.shapes import contiguous
 from tinyaot.structural import COTANGENT, CUSTOM
-from tinyaot.tensor import Tensor
+from tinyaot.tensor import History, Tensor
 from tinyaot.traced import NeedDepth, Root
 from tinyaot.tree import fill, flatten
 
 
-class RuleTracer(Recorder):
-    """The part of the tracing engine that this module is about."""
+class RuleTracer(OpTracer):
+    """`depth`: how deep calls of a function by its own fwd are written down by its rule."""
 
-    builder: Builder
-    draws: int
-    depth: int  # how deep calls of a function by its own fwd are written down by its rule
-    regions = 0  # checkpoints so far
-    shallow = False  # whether such a call was not, in the fwd that runs
-    pure: tuple[str, int] | None = None  # what may write only to values from this id on
-
-    _tensor: Callable[[Value, Geometry, Root], Tensor]
-    bind: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Tensor]
+    def __init__(self, bases: dict[History, Tensor], depth: int) -> None:
+        super().__init__(bases)
+        self.depth = depth
+        self.regions = 0  # checkpoints so far
+        self.shallow = False  # whether such a call was not, in the fwd that runs
+        self.pure: tuple[str, int] | None = None  # what may write only to values from this id on
 
     @contextmanager
     def checkpoint(self) -> Iterator[None]:
