@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.agree import BACKENDS
+from tests.test_house import GRAPH
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -96,6 +97,19 @@ def test_the_map_names_what_is_there(line: str) -> None:
         assert path.exists(), name
         if name.startswith("tinyaot/"):
             folder = ROOT / "tinyaot"
+
+
+def test_the_map_is_in_the_order_of_imports() -> None:
+    """A module imports those of its own line and of the lines above."""
+    lines = re.findall(r"^\| (`tinyaot/.*?) \| ", README, re.M)
+    line = {
+        Path(name).stem: number
+        for number, names in enumerate(lines)
+        for name in re.findall(r"`(.*?)`", names)
+    }
+    of = {module: line[module.split(".")[1]] for module in GRAPH if module.split(".")[1] in line}
+    found = {(m, o) for m in of for o in GRAPH[m] if of.get(o, 0) > of[m]}
+    assert len(of) > 100 and not found
 
 
 def test_the_variables_are_read() -> None:
