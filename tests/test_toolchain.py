@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -87,3 +89,16 @@ def test_the_runtime_is_begun_early(folder: Path, monkeypatch: pytest.MonkeyPatc
     library = ctypes.CDLL(str(runtime.start(runtime.POOL).path()))
     assert library.tinyaot_nothing(None) == 0
     assert runtime.start(4).path().exists()
+
+
+def test_vector_code_leaves_no_slow_registers_behind(tmp_path: Path) -> None:
+    """AVX code that does not clear the upper halves makes SSE code that runs later slow."""
+    source = tmp_path / "loop.c"
+    source.write_text("void f(float *x) { for (int i = 0; i < 4096; i++) x[i] = -x[i]; }")
+    compiler = toolchain.find_compiler()
+    clang = "clang" in compiler.version
+    known = [x for x in toolchain.EXACT if not (clang and x in toolchain.GCC_ONLY)]
+    flags = (*compiler.command, *toolchain.FLAGS, *known)
+    command = [*flags, "-S", "-o", "-", str(source)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert not re.search("[yz]mm", text) or "vzeroupper" in text
