@@ -18,7 +18,9 @@ pytestmark = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C comp
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp": np.exp,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
     "tanh": np.tanh,
     "erf": special.erf,
     "sin": np.sin,
@@ -47,7 +49,7 @@ def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 def samples() -> np.ndarray:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2**32, 400_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    near = [rng.uniform(-w, w, 100_000).astype(np.float32) for w in (1, 10, 110)]
+    near = [rng.uniform(-w, w, 100_000).astype(np.float32) for w in (1e-3, 1, 10, 110)]
     return np.concatenate([bits, *near])
 
 
@@ -70,7 +72,9 @@ def test_special_values(library: ctypes.CDLL) -> None:
     x = np.array([0.0, -0.0, inf, -inf, nan], np.float32)
     expected = {
         "exp": [1, 1, inf, 0, nan],
+        "expm1": [0.0, -0.0, inf, -1, nan],
         "log": [-inf, -inf, inf, nan, nan],
+        "log1p": [0.0, -0.0, inf, nan, nan],
         "tanh": [0.0, -0.0, 1, -1, nan],
         "erf": [0.0, -0.0, 1, -1, nan],
         "sin": [0.0, -0.0, nan, nan, nan],

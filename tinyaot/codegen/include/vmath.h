@@ -1,6 +1,6 @@
 /* Scalar functions for kernels, named by dtype, written so that a compiler vectorises them.
 
-   float32: exp, log, tanh, erf, sin, cos within 4 ulp; NaN, infinities and signed zeros as IEEE 754
+   float32: exp, expm1, log, log1p, tanh, erf, sin, cos within 4 ulp; NaN, infinities and signed zeros as IEEE 754
    says. Polynomials after Cephes (Moshier); fused multiply-add where written. float64: libm. */
 #ifndef TINYAOT_VMATH_H
 #define TINYAOT_VMATH_H
@@ -38,7 +38,7 @@ INLINE int32_t to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 /* What arguments are clamped to. gcc has an instruction for `x < low ? low : x`, but sees it only
    where both `low` are one variable, and not two copies of a constant. */
 BOUND EXP_LEAST = -104.0f, EXP_MOST = 89.0f, TANH_MOST = 10.0f, ERF_MOST = 4.0f;
-BOUND SIGMOID_LEAST = -88.7228f, SIGMOID_MOST = 87.0f;
+BOUND SIGMOID_LEAST = -88.7228f, SIGMOID_MOST = 87.0f, EXPM1_LEAST = -20.0f;
 
 /* exp(x) = 2^n (1 + p) for x = n log 2 + r: returns p, and n + bias in *shifted. A bias of
    1.5 * 2^23 + b rounds n to an integer, and leaves n + b in the low bits of *shifted. Estrin's
@@ -67,6 +67,15 @@ INLINE float exp_f32(float x) {
   int32_t up = x < -86.0f ? 64 << 23 : 0;
   float t = power_of_2(shifted, up);
   return fmaf(t, p, t) * from_bits((128 << 23) - up);
+}
+
+/* 2 (2^(n - 1) (1 + p) - 1/2): p alone where n is 0. From -20 down it rounds to -1. */
+INLINE float expm1_f32(float x) {
+  float c = x < EXPM1_LEAST ? EXPM1_LEAST : x;
+  c = c > EXP_MOST ? EXP_MOST : c;
+  float shifted, p = exp_part(c, ROUND + 126.0f, &shifted), t = power_of_2(shifted, 0);
+  float y = 2.0f * fmaf(t, p, t - 0.5f);
+  return x == 0.0f ? x : y;
 }
 
 /* 1 - exp(x) for -87 < x <= 0, without cancellation. */
@@ -104,6 +113,13 @@ INLINE float log_f32(float x) {
   r = x == 0.0f ? -INFINITY : r;
   r = x < 0.0f ? NAN : r;
   return x != x ? x : r;
+}
+
+/* log(u) for u = 1 + x as it rounds, and for what is lost there the slope of log at u. */
+INLINE float log1p_f32(float x) {
+  float u = 1.0f + x, lost = x < 1.0f ? x - (u - 1.0f) : 1.0f - (u - x);
+  float y = log_f32(u) + lost / u;
+  return u > 3.4028234e38f || u <= 0.0f ? log_f32(u) : x == 0.0f ? x : y;
 }
 
 /* With e = 1 - exp(-2|x|): e / (2 - e). From 10 on it rounds to 1. */
@@ -164,14 +180,12 @@ INLINE float cos_f32(float x) {
 
 #define LIBM1(name)                                                                                \
   INLINE double name##_f64(double x) { return name(x); }
-LIBM1(exp) LIBM1(log) LIBM1(tanh) LIBM1(erf) LIBM1(sin) LIBM1(cos)
+LIBM1(exp) LIBM1(expm1) LIBM1(log) LIBM1(log1p) LIBM1(tanh) LIBM1(erf) LIBM1(sin) LIBM1(cos)
 INLINE double sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 #define FLOATS(T, S, s)                                                                            \
   INLINE T sqrt_##S(T x) { return sqrt##s(x); }                                                    \
   INLINE T rsqrt_##S(T x) { return 1 / sqrt##s(x); }                                               \
-  INLINE T expm1_##S(T x) { return expm1##s(x); }                                                  \
-  INLINE T log1p_##S(T x) { return log1p##s(x); }                                                  \
   INLINE T tan_##S(T x) { return tan##s(x); }                                                      \
   INLINE T floor_##S(T x) { return floor##s(x); }                                                  \
   INLINE T ceil_##S(T x) { return ceil##s(x); }                                                    \
