@@ -20,7 +20,7 @@ FORBIDDEN = (
 ).split()
 
 FLOORS = (  # from the ground up; a module may import its own floor and those below
-    ("location",),
+    ("location", "collector"),
     ("errors",),
     ("shapes",),
     ("ir",),

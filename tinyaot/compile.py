@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, overload
 
 import numpy as np
 
-from tinyaot import passes
+from tinyaot import collector, passes
 from tinyaot.backends import load_backend
 from tinyaot.capture import Capture, capture
 from tinyaot.cost import NUMPY_RATES
@@ -91,6 +91,7 @@ class Compiled:
     def _name(self) -> str:
         return getattr(self.__wrapped__, "__name__", type(self.__wrapped__).__name__)
 
+    @collector.paused()
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], why: str | None
     ) -> Specialization:
