@@ -87,6 +87,15 @@ def _elements(primitive: Primitive, node: Node) -> int:
     return sum(r.type.size for r in node.results)
 
 
+def node_flops(node: Node) -> int:
+    """The FLOPs of one node."""
+    primitive = TABLE.get(node.op)
+    if primitive is None or node.op == "full" or primitive.may_alias:
+        return 0
+    types = [v.type for v in node.inputs]
+    return sum([primitive.flops(types, r.type, node.attrs) for r in node.results])
+
+
 def node_cost(node: Node, rates: Rates = NUMPY_RATES, *, copies: bool = False) -> Cost:
     """The cost of one node on its own (not fused with its neighbours), or of one region. Constants
     cost nothing, and nor do views; `copies`: unless this is one that strides cannot express."""
@@ -95,9 +104,7 @@ def node_cost(node: Node, rates: Rates = NUMPY_RATES, *, copies: bool = False) -
     primitive = TABLE.get(node.op)
     if primitive is None or node.op == "full" or (primitive.may_alias and not copies):
         return FREE
-    flops = sum(
-        primitive.flops([v.type for v in node.inputs], r.type, node.attrs) for r in node.results
-    )
+    flops = node_flops(node)
     # An operand read twice, or broadcast, comes from memory once.
     moved = sum({v.id: v.type.nbytes for v in (*node.inputs, *node.results)}.values())
     if primitive.kind == "dot":
@@ -118,7 +125,7 @@ def _region_cost(node: Node, rates: Rates) -> Cost:
 
 def is_recomputed(node: Node) -> bool:
     """Whether the node repeats a forward computation (a clone made by partition)."""
-    return any(step.relation == "recompute-of" for step in node.origin)
+    return bool(node.origin) and any([o.relation == "recompute-of" for o in node.origin])
 
 
 def flops_by_phase(program: Program) -> dict[str, int]:
@@ -127,5 +134,5 @@ def flops_by_phase(program: Program) -> dict[str, int]:
     found = {"forward": 0, "backward": 0, "recompute": 0, "update": 0}
     for node in program.computed.values():
         phase: Phase = node.phase or "forward"
-        found["recompute" if is_recomputed(node) else phase] += node_cost(node).flops
+        found["recompute" if is_recomputed(node) else phase] += node_flops(node)
     return found

@@ -247,15 +247,22 @@ def live_nodes(nodes: Iterable[Node], roots: Iterable[Value]) -> list[Node]:
     wanted = {v.id for v in roots}
     kept: list[Node] = []
     for node in reversed(list(nodes)):
-        if not wanted.isdisjoint(r.id for r in node.results):
-            wanted.update(v.id for v in node.inputs)
-            kept.append(node)
+        for r in node.results:
+            if r.id in wanted:
+                wanted.update([v.id for v in node.inputs])
+                kept.append(node)
+                break
     kept.reverse()
     return kept
 
 
-def substitute(node: Node, new: Mapping[int, Value]) -> Node:
-    """`node` reading `new[id]` wherever it read id; the node itself when nothing changes."""
-    if not any(v.id in new for v in node.inputs):
+def substitute(node: Node, new: Mapping[int, Value], phase: Phase | None = None) -> Node:
+    """`node` reading `new[id]` wherever it read id, of another phase if one is given; the node
+    itself when nothing changes."""
+    inputs = node.inputs
+    if any([v.id in new for v in inputs]):
+        inputs = tuple([new.get(v.id, v) for v in inputs])
+    elif phase is None or phase == node.phase:
         return node
-    return replace(node, inputs=tuple(new.get(v.id, v) for v in node.inputs))
+    kept = node.loc, node.origin, node.body, node.checkpoint
+    return Node(node.op, inputs, node.results, node.attrs, phase or node.phase, *kept)

@@ -188,6 +188,8 @@ def result_type(tensors: Iterable[tuple[DType, int]], scalars: Iterable[Any] = (
 
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     """The common shape under NumPy broadcasting; ShapeError names `op` and the shapes."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

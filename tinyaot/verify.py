@@ -89,13 +89,16 @@ def verify(program: Program, before: Program | None = None) -> None:
 
 
 class _Known:
-    """Nodes and bodies of a program, by identity."""
+    """Nodes of a program, by what laws of nodes alone look at, and bodies, both by identity."""
 
     def __init__(self, program: Program | None) -> None:
         nodes = program.nodes if program else ()
         bodies = [n.body for n in nodes if n.body is not None]
-        self.nodes = {id(n) for part in (nodes, *(b.nodes for b in bodies)) for n in part}
+        self.nodes = {self.node(n) for part in (nodes, *(b.nodes for b in bodies)) for n in part}
         self.bodies = {self.body(b): b.next_id for b in bodies}
+
+    def node(self, n: Node) -> tuple[object, ...]:
+        return n.op, id(n.inputs), id(n.results), id(n.attrs), id(n.checkpoint), n.body is None
 
     def body(self, program: Program) -> tuple[int, ...]:
         return id(program.inputs), id(program.nodes), id(program.outputs)
@@ -110,7 +113,8 @@ def _verify(program: Program, but: Collection[Check], known: _Known, asked: int)
     stage = STAGES.index(program.stage)
     new, again = program, known.has(program)
     if known.nodes:
-        new = program.replace(nodes=tuple(n for n in program.nodes if id(n) not in known.nodes))
+        nodes = [n for n in program.nodes if known.node(n) not in known.nodes]
+        new = program.replace(nodes=tuple(nodes))
     for rule in LAWS.values():
         if not rule.since <= stage <= rule.until or rule.check in but:
             continue
@@ -143,7 +147,7 @@ def types_are_types(program: Program) -> Iterator[str]:
     """A value has a dtype of tinyaot's and sizes that are whole numbers from 0 up."""
     for v, by in _definitions(program):
         ok = isinstance(v.type, TensorType) and isinstance(v.type.dtype, DType)
-        if not ok or not all(type(s) is int and s >= 0 for s in v.type.shape):
+        if not ok or [s for s in v.type.shape if type(s) is not int or s < 0]:
             yield f"{_definer(by)} has the type {v.type}"
 
 
@@ -173,7 +177,8 @@ def defined_before_use(program: Program) -> Iterator[str]:
         for v in n.inputs:
             if v.id not in known:
                 yield f"{show(n)} reads {v}, which is not defined above it"
-        known.update(r.id for r in n.results)
+        for r in n.results:
+            known.add(r.id)
     for o in program.outputs:
         if o.value.id not in known:
             yield f"output {o.role} {o.value}: nothing defines it"
@@ -182,14 +187,15 @@ def defined_before_use(program: Program) -> Iterator[str]:
 @law()
 def one_type_a_value(program: Program) -> Iterator[str]:
     """A value has the same type where it is read as where it is defined."""
-    types = {v.id: v.type for v, _ in _definitions(program)}
+    defined = program.values
     for n in program.nodes:
         for v in n.inputs:
-            if v.type is not types[v.id] and v.type != types[v.id]:
-                yield f"{show(n)} reads {v} as {v.type}, but it is {types[v.id]}"
+            if v is not defined[v.id] and v.type != defined[v.id].type:
+                yield f"{show(n)} reads {v} as {v.type}, but it is {defined[v.id].type}"
     for o in program.outputs:
-        if o.value.type != types[o.value.id]:
-            yield f"output {o.value} is given as {o.value.type}, but it is {types[o.value.id]}"
+        if o.value.type != defined[o.value.id].type:
+            wanted = defined[o.value.id].type
+            yield f"output {o.value} is given as {o.value.type}, but it is {wanted}"
 
 
 # ---- nodes --------------------------------------------------------------------------------------
@@ -287,18 +293,20 @@ def roles_are_legal(program: Program) -> Iterator[str]:
     """Roles are those of ir.py; cotangents and gradients exist from autodiff on, saved values from
     partition on, and only in a program that has cotangents."""
     stage, joint = STAGES.index(program.stage), program.is_joint
+    first_stages = {"saved": STAGES.index("partition"), "gradient": STAGES.index("autodiff")}
+    given, asked = get_args(OutputRole), get_args(InputRole)
     for i in program.inputs:
-        if i.role not in get_args(InputRole):
+        if i.role not in asked:
             yield f"input {i.value} has the role {i.role!r}"
         if i.role == "cotangent" and stage < STAGES.index("autodiff"):
             yield f"input {i.value} is a cotangent"
         if i.requires_grad and not i.value.type.dtype.is_floating:
             yield f"input {i.value}: {i.value.type} requires grad"
     for o in program.outputs:
-        first = {"saved": "partition", "gradient": "autodiff"}.get(o.role, "trace")
-        if o.role not in get_args(OutputRole):
+        first = first_stages.get(o.role, 0)
+        if o.role not in given:
             yield f"output {o.value} has the role {o.role!r}"
-        if stage < STAGES.index(first) or (first != "trace" and not joint):
+        if stage < first or (first and not joint):
             yield f"output {o.value} is {o.role}"
 
 

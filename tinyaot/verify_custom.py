@@ -15,6 +15,8 @@ def custom_rules_are_well_formed(program: Program) -> Iterator[str]:
     """`custom_vjp` reads floating outputs, as many `cotangent` nodes' results of the same types,
     floating values to differentiate by and gradients of the same types; its results are like the
     outputs. Nothing but its gradients depends on a `cotangent` of it."""
+    if not any(n.op in (COTANGENT, CUSTOM) for n in program.nodes):
+        return
     idle: dict[int, frozenset[int]] = {}  # the cotangents that a value depends on
     for n in program.nodes:
         depends = frozenset[int]().union(*(idle.get(v.id, ()) for v in n.inputs))
@@ -95,6 +97,8 @@ def listed(types: Iterable[TensorType]) -> str:
 def checkpoints_are_numbered(program: Program) -> Iterator[str]:
     """Checkpoint regions are numbered from 1, from the outermost to the innermost."""
     for n in program.nodes:
+        if n.checkpoint == ():
+            continue
         ok = all(type(region) is int and region > 0 for region in n.checkpoint)
         if not ok or tuple(sorted(set(n.checkpoint))) != n.checkpoint:
             yield f"{show(n)} is in the checkpoint regions {n.checkpoint!r}"

@@ -27,9 +27,10 @@ def nodes_have_a_phase(program: Program) -> Iterator[str]:
 def _phases(program: Program) -> dict[int, int]:
     """The phase that each value belongs to, as a number; inputs belong to the first that can."""
     phase = {i.value.id: int(i.role == "cotangent") for i in program.inputs}
-    phase.update(
-        (r.id, PHASES.index(n.phase or "forward")) for n in program.nodes for r in n.results
-    )
+    for n in program.nodes:
+        number = PHASES.index(n.phase or "forward")
+        for r in n.results:
+            phase[r.id] = number
     return phase
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tinyaot.ir import STAGES, Node, Program, Value
-from tinyaot.passes.storage import storages_of
+from tinyaot.passes.storage import storage_of
 from tinyaot.shapes import overlaps_itself
 
 
@@ -19,24 +19,23 @@ def keep_apart(before: Program, after: Program) -> Program:
     """`after`, with a `copy` for each user's or mutated output that shares a storage, with another
     or with an input, which it did not share in `before`, and for each of the user's that was in
     C order and is not any more. Outputs correspond by position."""
-    were, are = storages_of(before), storages_of(after)
-    old, new = were.root, are.root
     owner = {i.value.id: i.value.id for i in after.inputs}  # new root: the old one it stands for
     copies: dict[int, list[Node]] = {}  # by the value that is copied
     copied: dict[tuple[int, int], Value] = {}  # (value, old root): the copy
     outputs = list(after.outputs)
     next_id = after.next_id
     for position, was in enumerate(before.outputs):
-        now, storage = after.outputs[position], old[was.value.id]
+        now = after.outputs[position]
         value = now.value
         if now.role not in ("user", "mutated"):
             continue
-        then, seen = were.geometry[was.value.id], are.geometry[value.id]
+        storage, then = storage_of(before, was.value)
+        root, seen = storage_of(after, value)
         ordered = now.role == "mutated" or seen.is_contiguous
         ordered = ordered or not (
             then.is_contiguous or overlaps_itself(seen) > overlaps_itself(then)
         )
-        if ordered and owner.setdefault(new[value.id], storage) == storage:
+        if ordered and owner.setdefault(root, storage) == storage:
             continue
         key = value.id, storage
         if key not in copied:

@@ -131,13 +131,12 @@ class _Backward:
 
     def append(self, node: Node, phase: Phase | None) -> None:
         """Keep a node of the program. Its phase is forward unless it reads a gradient."""
-        node = substitute(node, self.results)
         if phase is None:
             self._index()
-            made = (self.position.get(v.id) for v in node.inputs)
+            made = [self.position.get(self.current(v).id) for v in node.inputs]
             late = any(self.builder.nodes[p].phase == "backward" for p in made if p is not None)
             phase = "backward" if late else "forward"
-        self.builder.nodes.append(replace(node, phase=phase))
+        self.builder.nodes.append(substitute(node, self.results, phase))
 
     def current(self, value: Value) -> Value:
         return self.results.get(value.id, value)
@@ -298,7 +297,7 @@ def _without_markers(nodes: Iterable[Node]) -> tuple[list[Node], Mapping[int, Va
         elif node.op == CUSTOM:
             given = custom_parts(node).outputs
             new.update((r.id, v) for r, v in zip(node.results, given, strict=True))
-        elif node.op == COTANGENT or any(v.id in idle for v in node.inputs):
+        elif node.op == COTANGENT or (idle and any(v.id in idle for v in node.inputs)):
             idle.update(r.id for r in node.results)
         else:
             kept.append(node)

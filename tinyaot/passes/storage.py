@@ -9,7 +9,7 @@ reshape whose strides do not exist (of a permuted value, say) is a copy with a s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,10 +60,10 @@ def storages_of(program: Program) -> Storages:
         own(entry.value)
     for node in program.nodes:
         seen = None
-        primitive = TABLE.get(node.op)
-        if primitive is not None and primitive.geometry is not None:
+        look = _look(node)
+        if look is not None:
             source = node.inputs[0].id
-            seen = primitive.geometry(geometry[source], **node.attrs)
+            seen = look(geometry[source], **node.attrs)
         if seen is None:
             for result in node.results:
                 own(result)
@@ -74,6 +74,29 @@ def storages_of(program: Program) -> Storages:
         if math.prod(seen.shape) == math.prod(base) and not seen.offset and seen.is_contiguous:
             whole.add(id_)
     return Storages(root, geometry, whole)
+
+
+def storage_of(program: Program, value: Value) -> tuple[int, Geometry]:
+    """The root and the geometry of one value, where the others do not matter."""
+    looks: list[tuple[Node, Callable[..., Geometry | None]]] = []
+    node = program.producers.get(value.id)
+    while node is not None and (look := _look(node)) is not None:
+        looks.append((node, look))
+        value = node.inputs[0]
+        node = program.producers.get(value.id)
+    root, geometry = value.id, _in_c_order(value.type.shape)
+    for node, look in reversed(looks):
+        seen = look(geometry, **node.attrs)
+        if seen is None:
+            root, seen = node.result.id, _in_c_order(node.result.type.shape)
+        geometry = seen
+    return root, geometry
+
+
+def _look(node: Node) -> Callable[..., Geometry | None] | None:
+    """What says how a node's result lies in its operand's bytes, for ops that may be views."""
+    primitive = TABLE.get(node.op)
+    return primitive.geometry if primitive is not None else None
 
 
 _in_c_order = lru_cache(4096)(contiguous)

@@ -29,6 +29,7 @@ class Exporter:
         self.value_of: dict[Op, Value] = {op: Value(op.value, op.type) for op in forms.inputs}
         self.others: dict[tuple[Any, ...], Value] = {}
         self.given: dict[int, tuple[Op, Value]] = {}  # by output: its op, and its value
+        self.reshaped: dict[Op, Value] = {}  # an output that sees its op's bytes in another shape
         # saved values first: the other half knows them by their ids
         for op, o in sorted(forms.outputs, key=lambda pair: pair[1].role != "saved"):
             value = Value(o.value.id if o.value.id not in taken else next(fresh), o.value.type)
@@ -36,6 +37,8 @@ class Exporter:
             self.given[id(o)] = op, value
             if op.type == o.value.type:
                 self.value_of[op], op.value = value, value.id
+            else:
+                self.reshaped[op] = value
 
     def name(self, op: Op) -> Value:
         """The value of an op."""
@@ -240,7 +243,7 @@ class _Body:
     def results(self) -> list[Value]:
         """What the rest of the program reads, what is given back, and what others write into."""
         found: list[Value] = []
-        reshaped = {op: v for op, v in self.to.given.values() if v.type != op.type}
+        reshaped = self.to.reshaped
         for op in self.region.members:
             readers = self.plan.schedule.readers.get(op, ())
             elsewhere = any(r is not None and r is not self.region for r, _ in readers)

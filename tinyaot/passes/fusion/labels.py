@@ -79,17 +79,16 @@ class Labels:
         self.red: dict[Op, Axis] = {}
         self.fixed: dict[tuple[Op, int], dict[int, int]] = {}  # axis -> index of its leading atoms
         self.affine: dict[tuple[Op, int], dict[int, Affine]] = {}
-        later: list[tuple[Axis, Axis]] = []  # contracted axes are read whole anyway: they give way
+        self.later: list[tuple[Axis, Axis]] = []  # contracted axes are read whole: they give way
+        self.kept: list[tuple[Axis, Axis]] = []  # edges that may have kept atoms of their own
         for op in ops:
-            self.add(op, later)
-        for x, y in later:
+            self.add(op)
+        for x, y in self.later:
             self.unify(x, y)
-        for _ in range(3):  # splits found late reach edges that kept atoms of their own
+        for _ in range(3):  # splits found late reach those
             before = self.count
-            for op in ops:
-                for i, src in enumerate(op.ins):
-                    for e, o in zip(self.edge[op, i], self.out[src]):
-                        self.refine(e, o)
+            for x, y in self.kept:
+                self.refine(x, y)
             if self.count == before:
                 break
         self.out = {n: [expand(x) for x in v] for n, v in self.out.items()}
@@ -144,6 +143,8 @@ class Labels:
         if not xs or not ys:
             return True
         left, right = expand(xs), expand(ys)
+        if left == right:
+            return True
         if [a.size for a in left] != [b.size for b in right]:
             if math.prod(a.size for a in left) != math.prod(b.size for b in right):
                 return False
@@ -151,8 +152,9 @@ class Labels:
                 return False
             left, right = expand(xs), expand(ys)
         pairs = [(a, b) for a, b in zip(left, right) if a is not b]
-        if any(b in a.enemies for a, b in pairs):
-            return False
+        for a, b in pairs:
+            if b in a.enemies:
+                return False
         for a, b in pairs:
             a, b = find(a), find(b)
             if a is not b:
@@ -164,7 +166,7 @@ class Labels:
         return True
 
     # ---- one op ---------------------------------------------------------------------------------
-    def add(self, op: Op, later: list[tuple[Axis, Axis]]) -> None:
+    def add(self, op: Op) -> None:
         out: list[Axis] = [[] for _ in op.shape] if op.form == "const" else self.axes(op.shape)
         out, edges, red = self.shape_of(op, out)
         self.out[op], self.red[op] = out, red
@@ -172,6 +174,7 @@ class Labels:
         if op.form == "gather":  # what is read at computed places is no loop of this op
             apart += [a for x in edges[0] for a in x]
         self.make_enemies(apart)
+        enemies = set(apart)
         if op.like:
             reader, i = op.like
             # the gradient of an operand has the labels of the operand's use
@@ -182,15 +185,20 @@ class Labels:
         contracted = set(red) if op.form == "dot" else set()
         for i, (edge, src) in enumerate(zip(edges, op.ins)):
             self.edge[op, i] = edge
-            self.make_enemies(a for x in edge for a in x)
+            if not enemies.issuperset(seen := [a for x in edge for a in x]):
+                self.make_enemies(seen)
             bent = self.affine.get((op, i), {})
             for j, (x, y) in enumerate(zip(edge, self.out[src])):
                 if j in bent:
                     continue
                 if contracted and any(a in contracted for a in x):
-                    later.append((x, y))
-                elif not self.unify(x, y) and j in self.fixed.get((op, i), {}):
-                    self.unfix(op, i, j)
+                    self.later.append((x, y))
+                    self.kept.append((x, y))
+                elif not self.unify(x, y):
+                    if j in self.fixed.get((op, i), {}):
+                        self.unfix(op, i, j)
+                    else:
+                        self.kept.append((x, y))
         if op.form == "view" and op.name == "reshape":
             flat_in = [a for x in edges[0] for a in x]
             self.unify(flat_in, [a for x in out for a in x])

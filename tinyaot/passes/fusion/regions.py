@@ -306,27 +306,41 @@ def best_region(
     threads: int,
 ) -> Region | None:
     """The best of the seed's tiles; None when it must wait for a leaf's readers."""
-    best: tuple[tuple[bool, float], Region] | None = None
-    for tile in [*candidates(g, seed), ()]:
-        if best is not None and not tile:
-            break  # the last resort: no tile at all
-        grown = grow(g, seed, tile, done, alone, threads)
-        if not grown.members or grown.members[0] is not seed:
-            continue
-        limits = find_limits(g, grown.members, grown.kind, tile)
-        ns, block = best_block(g, set(grown.members), grown.kind, tile, threads, limits)
-        limits = {s: t for s, t in limits.items() if block[t] < t.size}
-        gain = sum(alone(op) for op in grown.members) - ns
+    tried = [region_on(g, seed, tile, done, alone, threads) for tile in candidates(g, seed)]
+    found = [region for region in tried if region is not None]
+    if not found:  # the last resort: no tile at all
+        return region_on(g, seed, (), done, alone, threads)
+    common = set(found[0].members).intersection(*(region.members for region in found[1:]))
+
+    def gain(region: Region) -> tuple[bool, float]:
         fits = all(
-            least_bytes(g, op, tile) <= 2 * g.machine.l2
-            for op in grown.members
-            if op in g.stored and grown.kind[op] == "row"
+            least_bytes(g, op, region.tile) <= 2 * g.machine.l2
+            for op in region.members
+            if op in g.stored and region.kind[op] == "row"
         )
-        if best is None or (fits, gain) > best[0]:
-            region = Region(tile, grown.members, grown.kind, block, ns, grown.refused)
-            region.limits = limits
-            best = (fits, gain), region
-    return best[1] if best else None
+        return fits, sum(alone(op) for op in region.members if op not in common) - region.ns
+
+    return max(found, key=gain)
+
+
+def region_on(
+    g: Graph,
+    seed: Op,
+    tile: tuple[Atom, ...],
+    done: Collection[Op],
+    alone: Callable[[Op], float],
+    threads: int,
+) -> Region | None:
+    """The seed's region on a tile; None when it must wait."""
+    grown = grow(g, seed, tile, done, alone, threads)
+    if not grown.members or grown.members[0] is not seed:
+        return None
+    limits = find_limits(g, grown.members, grown.kind, tile)
+    ns, block = best_block(g, grown.kind, grown.kind, tile, threads, limits)
+    limits = {s: t for s, t in limits.items() if block[t] < t.size}
+    region = Region(tile, grown.members, grown.kind, block, ns, grown.refused)
+    region.limits = limits
+    return region
 
 
 @cache
