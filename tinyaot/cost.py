@@ -125,7 +125,7 @@ def _region_cost(node: Node, rates: Rates) -> Cost:
 
 def is_recomputed(node: Node) -> bool:
     """Whether the node repeats a forward computation (a clone made by partition)."""
-    return bool(node.origin) and any([o.relation == "recompute-of" for o in node.origin])
+    return bool(node.origin) and any(o.relation == "recompute-of" for o in node.origin)
 
 
 def flops_by_phase(program: Program) -> dict[str, int]:

@@ -260,7 +260,7 @@ def substitute(node: Node, new: Mapping[int, Value], phase: Phase | None = None)
     """`node` reading `new[id]` wherever it read id, of another phase if one is given; the node
     itself when nothing changes."""
     inputs = node.inputs
-    if any([v.id in new for v in inputs]):
+    if not new.keys().isdisjoint([v.id for v in inputs]):
         inputs = tuple([new.get(v.id, v) for v in inputs])
     elif phase is None or phase == node.phase:
         return node

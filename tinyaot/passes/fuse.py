@@ -69,7 +69,7 @@ def fuse(
         phase: Phase = "backward" if name == "backward" else "forward"
         to = Exporter(plan.graph.forms, taken, fresh, phase)
         plans[name], names[name] = plan, to
-        made = region_nodes(name, "fuse", plan, to)
+        made = region_nodes(name, plan, to)
         if log is not None:
             for node, region in zip(made, plan.regions, strict=True):
                 log += decisions_on(region, str(node.attrs["name"]), plan)

@@ -12,18 +12,21 @@ from dataclasses import replace
 
 from tinyaot.ir import Node, Place, Plan, Program
 from tinyaot.passes.fuse import Fusion, fusion_of, with_regions
-from tinyaot.passes.fusion.export import Exporter, region_nodes
+from tinyaot.passes.fusion.export import Exporter
 from tinyaot.passes.fusion.op import Op
 from tinyaot.passes.fusion.storage import padded
 from tinyaot.record import Decision
 
 
 def schedule_regions(program: Program, log: list[Decision] | None = None) -> Program:
-    """The regions by level, each body in the order of its statements."""
+    """The regions by level."""
     fusion = fusion_of(program)
     nodes: list[Node] = [n for n in program.nodes if n.body is None]
+    made = iter([n for n in fusion.nodes if n.body is not None])
     for name, plan in fusion.plans.items():
-        nodes += region_nodes(name, "schedule", plan, fusion.names[name])
+        for region in plan.regions:
+            node = _at(next(made), "schedule")
+            nodes.append(replace(node, attrs={**node.attrs, "level": plan.level[region]}))
         if log is not None:
             levels = len(set(plan.level.values()))
             numbers = {"levels": levels, "regions": len(plan.regions), "threads": plan.threads}
@@ -36,7 +39,7 @@ def schedule_regions(program: Program, log: list[Decision] | None = None) -> Pro
 def plan_regions(program: Program, log: list[Decision] | None = None) -> Program:
     """A place for every value that is in memory between regions."""
     fusion = fusion_of(program)
-    nodes = [n if n.body is None else _at_plan(n) for n in program.nodes]
+    nodes = [n if n.body is None else _at(n, "plan") for n in program.nodes]
     planned = with_regions(program.replace(stage="plan"), nodes, fusion)
     places = {
         i.value.id: Place("input", 0, i.value.type.nbytes, i.value.id, -1, -1)
@@ -73,9 +76,9 @@ def plan_regions(program: Program, log: list[Decision] | None = None) -> Program
     return planned.replace(plan=Plan(arena, places, scratch))
 
 
-def _at_plan(node: Node) -> Node:
+def _at(node: Node, stage: str) -> Node:
     assert node.body is not None
-    return replace(node, body=node.body.replace(stage="plan"))
+    return replace(node, body=node.body.replace(stage=stage))
 
 
 class _Placer:

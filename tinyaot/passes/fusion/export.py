@@ -145,9 +145,8 @@ def flat_nodes(forms: Forms, to: Exporter) -> list[Node]:
 # ---- regions ------------------------------------------------------------------------------------
 
 
-def region_nodes(entry: str, stage: str, plan: FusionPlan, to: Exporter) -> list[Node]:
-    """The regions of an entry point, in the order they run. From schedule on, a body is in the
-    order of its statements, and a region says its level."""
+def region_nodes(entry: str, plan: FusionPlan, to: Exporter) -> list[Node]:
+    """The regions of an entry point, in the order they run, each body in that of its statements."""
     made: list[Node] = []
     for number, region in enumerate(plan.regions):
         name = f"{entry}_region_{number}"
@@ -156,12 +155,8 @@ def region_nodes(entry: str, stage: str, plan: FusionPlan, to: Exporter) -> list
             "tile": tuple(a.size for a in region.tile),
             "block": tuple(region.block[a] for a in region.tile),
         }
-        order: Sequence[Op] = region.members
-        if stage != "fuse":
-            attrs["level"] = plan.level[region]
-            order = [op for s in plan.schedule.statements[region] for op in s.ops]
         body = _Body(plan, region, to)
-        body.write(order)
+        body.write([op for s in plan.schedule.statements[region] for op in s.ops])
         nodes = tuple(body.nodes)
         inputs = tuple(body.captures.values())
         results = tuple(body.results())
@@ -175,7 +170,7 @@ def region_nodes(entry: str, stage: str, plan: FusionPlan, to: Exporter) -> list
                 next((op.loc for op in region.members if op.loc), None),
                 body=Program(
                     name,
-                    stage,
+                    "fuse",
                     tuple(Input(v) for v in inputs),
                     (*nodes, *body.reshapes),
                     tuple(Output(v) for v in results),
