@@ -91,9 +91,9 @@ def test_smaller_products_pack_no_more(itemsize: int) -> None:
     def room(m: int, k: int, exact: bool) -> int:
         return pack_bytes([(m, 500, k, 0, exact, itemsize)])
 
-    for edge in (6, 96, 97, 192, 193, 320, 321, 1000):
+    for edge in (6, 96, 97, 192, 193, 320, 321, 1000, 1026, 1100):
         most = room(edge, edge, exact=False)
         needed = [room(m, edge, exact=True) for m in range(1, edge + 1)]
         needed += [room(edge, k, exact=True) for k in range(1, edge + 1)]
         assert max(needed) <= most
-    assert room(193, 30, exact=True) < room(192, 30, exact=True)  # two blocks, of half the rows
+    assert room(2100, 30, exact=True) < room(2000, 30, exact=True)  # more blocks, of fewer rows

@@ -38,10 +38,10 @@ def test_the_model_knows_when_the_kernel_packs() -> None:
     """Its numbers are those of blocks.h for float32."""
     text = header("blocks.h")
     few, depth = (re.search(rf"#define {name} +(\d+)", text) for name in ("FEW", "KC"))
-    block = re.search(r"#define ROWS\(size\) \((\d+) / \(size\)", text)
+    block = re.search(r"#define BLOCK \(1 << (\d+)\)", text)
     assert few and int(few[1]) == model.IN_PLACE
     assert depth and int(depth[1]) == model.DEPTH
-    assert block and int(block[1]) // 4 == model.ROWS
+    assert block and 1 << int(block[1]) == model.BLOCK
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_a_transposed_result_swaps_the_operands() -> None:
 
 
 def test_columns_are_packed_for_every_block_of_rows() -> None:
-    one = product("ik,kj->ij", "192,64", "64,128", "192,128")
-    three = product("ik,kj->ij", "400,64", "64,128", "400,128")
-    assert packing(*three, 400, 128, 64) == pytest.approx(3 * packing(*one, 192, 128, 64))
+    one = product("ik,kj->ij", "1024,64", "64,128", "1024,128")
+    three = product("ik,kj->ij", "2100,64", "64,128", "2100,128")
+    assert packing(*three, 2100, 128, 64) == pytest.approx(3 * packing(*one, 1024, 128, 64))
 
 
 def test_what_is_read_twice_is_priced_apart() -> None:

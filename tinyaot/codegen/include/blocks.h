@@ -16,9 +16,10 @@
 #endif
 
 #define COLUMNS(size) (2 * VECTOR_BYTES / (size)) /* of a panel of B */
+#define GROUP(size) (256 / (size))                /* of a few panels, packed together */
 #define LINE_OF(size) (64 / (size))               /* elements of a cache line */
 #define KC 320                                    /* terms of a panel */
-#define ROWS(size) (768 / (size) / MR * MR)       /* of a block of A, which takes half an L2 */
+#define BLOCK (1 << 18)                           /* bytes of a block of A: half an L2 */
 #define FEW 384 /* columns for which packing A costs more than it saves, if it is deeper than KC */
 #define UP(x, to) (((x) + (to)-1) / (to) * (to))
 
@@ -33,13 +34,18 @@ static inline int64_t part(int64_t all, int64_t most, int64_t unit) {
   return UP((all + parts - 1) / parts, unit);
 }
 
+/* Rows of a block of A, at most. */
+static inline int64_t most_rows(int size, int64_t depth) { return UP(BLOCK / (size * depth), MR); }
+
 /* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition);
    of at most this size, if it is not `exact`: a smaller one may have larger parts. */
 static inline int64_t pack_bytes(int size, int64_t m, int64_t n, int64_t k, int64_t a_col,
                                  int exact) {
-  int64_t most = ROWS(size), line = LINE_OF(size);
-  int64_t depth = exact ? part(k, KC, line) : UP(k < KC ? k : KC, line);
-  int64_t rows = exact ? part(m, most, MR) : UP(m < most ? m : most, MR);
-  return size * depth * (COLUMNS(size) + (in_place(size, n, k, a_col) ? 0 : rows));
+  int64_t line = LINE_OF(size), depth = exact ? part(k, KC, line) : UP(k < KC ? k : KC, line);
+  int64_t rows = exact ? part(m, most_rows(size, depth), MR) : UP(m, MR);
+  int64_t block = size * depth * rows, most = BLOCK + MR * size * depth;
+  if (block > most) block = most; /* the largest of any depth */
+  int64_t beside = UP(n < GROUP(size) ? n : GROUP(size), COLUMNS(size));
+  return size * depth * beside + (in_place(size, n, k, a_col) ? 0 : block);
 }
 #endif

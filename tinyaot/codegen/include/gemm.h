@@ -1,8 +1,7 @@
 /* A matrix product in the manner of BLIS (Van Zee and van de Geijn, 2015): blocks of A packed for
    L2 and panels of B for L1, and a micro-kernel that keeps an MR x NR block of C in vector
-   registers. A is read in place where few panels of B use it. A panel of B is packed when it is
-   needed; its successor is on its way from memory while it is used, since what packing costs is
-   mostly waiting. Written in vector extensions; an object for each element type, with T, LANE (an
+   registers. A is read in place where few panels of B use it. A few panels of B are packed when
+   they are needed. Written in vector extensions; an object for each element type, with T, LANE (an
    integer as wide) and NAME defined. One thread a call: callers share out rows or columns. */
 #include "blocks.h"
 #include "runtime.h"
@@ -12,8 +11,8 @@
 #define NR ((int)COLUMNS(sizeof(T)))
 #define SHORT ((int)(16 / sizeof(T))) /* elements of the shortest vector */
 #define LINE ((int)LINE_OF(sizeof(T)))
-#define MC ((int)ROWS(sizeof(T)))
-#define TOGETHER 8 /* panels of A filled at a time */
+#define WIDE ((int)GROUP(sizeof(T)))
+#define AHEAD 8 /* rows of panels that are on their way from memory */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define LOCAL(name) PASTE(PASTE(NAME, _), name)
@@ -145,15 +144,20 @@ LOCAL(turn)(const T *from, int64_t line, T *restrict out, int64_t width) {
 }
 
 /* Panels of `width` lines, each a vector along k: out[line][p] -> packed[p * width + line]. Where
-   lines lie side by side, a few narrow panels are filled together: their rows share cache lines. */
+   lines lie side by side, a few panels are filled together: their rows share pages and cache lines.
+   What comes next is on its way from memory, since packing is mostly waiting. */
 static inline __attribute__((always_inline)) void
 LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines, int64_t kc,
             T *restrict out) {
   while (line == 1 && lines >= width) {
-    int64_t panels = width == NR ? 1 : lines < TOGETHER * width ? lines / width : TOGETHER;
-    for (int64_t p = 0; p < kc; p++)
+    int64_t most = WIDE / width, panels = lines / width;
+    if (panels > most) panels = most;
+    for (int64_t p = 0; p < kc; p++) {
+      for (int64_t i = 0; i < panels * width; i += LINE)
+        __builtin_prefetch(from + (p + AHEAD) * step + i);
       for (int64_t i = 0; i < panels; i++)
         memcpy(out + (i * kc + p) * width, from + p * step + i * width, width * sizeof(T));
+    }
     lines -= panels * width, from += panels * width, out += panels * width * kc;
   }
   for (int64_t i = 0; i < lines; i += width, out += width * kc, from += width * line) {
@@ -163,12 +167,14 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
     if (line == 1)
       for (; p < kc; p++) LOCAL(few)(h, from + p * step, out + p * width, 0);
     if (h == width && step == 1 && width % VL == 0) {
-      for (; p + VL <= kc; p += LINE)
+      for (; p + VL <= kc; p += LINE) {
+        for (int q = 0; q < width; q++) __builtin_prefetch(from + q * line + p + AHEAD / 4 * LINE);
         for (int q = 0; q < width; q += VL)
 #pragma GCC unroll 4
           for (int e = 0; e < LINE; e += VL)
             if (p + e + VL <= kc)
               LOCAL(turn)(from + q * line + p + e, line, out + (p + e) * width + q, width);
+      }
       p = kc / VL * VL;
     }
     for (int64_t p0 = p; p0 < kc; p0 += 16) {
@@ -179,26 +185,15 @@ LOCAL(pack)(int width, const T *from, int64_t line, int64_t step, int64_t lines,
   }
 }
 
-/* Bring a share of a panel of B nearer, part `at` of `parts`: cache lines along its rows, or along
-   its columns where those are contiguous. */
-static inline __attribute__((always_inline)) void
-LOCAL(fetch)(const T *b, int64_t b_row, int64_t b_col, int64_t kc, int64_t at, int64_t parts) {
-  int64_t end = kc * (at + 1) / parts;
-  for (int64_t p = kc * at / parts; p < end; p++)
-#pragma GCC unroll 2
-    for (int q = 0; q < NR; q += LINE)
-      __builtin_prefetch(b_row == 1 ? b + p / LINE * LINE + (p % LINE + q) * b_col
-                                    : b + p * b_row + q);
-}
-
 void NAME TINYAOT_GEMM(T) {
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
   }
   int here = in_place(sizeof(T), n, k, a_col);
-  int64_t depth = part(k, KC, LINE), height = part(m, MC, MR);
-  T *right = (T *)pack, *pa = right + depth * NR;
+  int64_t depth = part(k, KC, LINE), height = part(m, most_rows(sizeof(T), depth), MR);
+  int64_t beside = n < WIDE ? n : WIDE;
+  T *right = (T *)pack, *pa = right + depth * UP(beside, NR);
   for (int64_t k0 = 0; k0 < k; k0 += depth) {
     int64_t kc = k - k0 < depth ? k - k0 : depth;
     int add = accumulate || k0;
@@ -210,21 +205,23 @@ void NAME TINYAOT_GEMM(T) {
         left = pa;
       }
       for (int64_t j = 0; j < n; j += NR) {
-        const T *from = b + k0 * b_row + j * b_col, *next = from + NR * b_col;
-        int w = n - j < NR ? (int)(n - j) : NR;
-        LOCAL(pack)(NR, from, b_col, b_row, w, kc, right);
+        int64_t w = n - j, packed = j % WIDE;
+        if (!packed)
+          LOCAL(pack)(NR, b + k0 * b_row + j * b_col, b_col, b_row, w < beside ? w : beside, kc,
+                      right);
+        const T *top = right + packed * kc;
+        if (w > NR) w = NR;
         for (int64_t i = 0; i < mc; i += MR) {
           int h = mc - i < MR ? (int)(mc - i) : MR;
-          const T *top = left + i / MR * panel;
+          const T *rows = left + i / MR * panel;
           T *to = c + (i0 + i) * c_row + j * c_col;
-          if (n - j >= 2 * NR) LOCAL(fetch)(next, b_row, b_col, kc, i / MR, (mc + MR - 1) / MR);
           if (h < MR || w < NR || c_col != 1 || (here && a_col != 1))
-            LOCAL(edge)(h, w, kc, top, here ? a_row : 1, here ? a_col : MR, right, to, c_row, c_col,
+            LOCAL(edge)(h, w, kc, rows, here ? a_row : 1, here ? a_col : MR, top, to, c_row, c_col,
                         add);
           else if (here)
-            LOCAL(placed)(kc, top, a_row, right, to, c_row, add);
+            LOCAL(placed)(kc, rows, a_row, top, to, c_row, add);
           else
-            LOCAL(packed)(kc, top, right, to, c_row, add);
+            LOCAL(packed)(kc, rows, top, to, c_row, add);
         }
       }
     }

@@ -25,7 +25,7 @@ from tinyaot.passes.fusion.op import Op
 
 PACK_A, PACK_B, WRITE_C = 0.2, 0.25, 0.05  # ns an element of a product (measured by single calls)
 IN_PLACE, DEPTH = 384, 320  # columns, or terms, up to which contiguous rows of A are not packed
-ROWS = 192  # that share a packed B
+BLOCK = 1 << 18  # bytes of a block of A, whose rows share a packed B
 CALL, MEMBER = 200.0, 30.0  # ns a product, and a member of a region, each tile
 REDUCE = 0.04  # ns an element
 FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2, "fallback": 2.0}
@@ -110,7 +110,9 @@ def product_ns(g: Graph, op: Op, extent: Extent) -> Number:
     contiguous = bool(left) and not isinstance(left[-1][1], Const) and left[-1][1] in d.k
     read_once = (np.asarray(columns) <= IN_PLACE) | (np.asarray(k) <= DEPTH)
     pack_a = np.where(contiguous & read_once, 0.0, PACK_A)
-    packed = k * columns * PACK_B * -(-rows // ROWS) + rows * k * pack_a
+    depth = k / -(-k // DEPTH)
+    blocks = -(-rows * depth * op.dtype.itemsize // BLOCK)
+    packed = k * columns * PACK_B * blocks + rows * k * pack_a
     each = 2 * rows * columns * k / g.machine.flops + packed + rows * columns * WRITE_C
     return volume(d.batch, extent) * (each * op.dtype.itemsize / 4 + CALL)
 
