@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from tinyaot.backends.toolchain import FUSED, Build
+from tinyaot.backends.toolchain import EXACT, FUSED, Build
 
 POOL = 0
 ELEMENT = {4: ("float", "int32_t"), 8: ("double", "int64_t")}  # of a product, by bytes
@@ -31,11 +31,10 @@ def start(what: int) -> Build:
     """The pool, or the product for elements of so many bytes, on its way."""
     folder = Path(str(resources.files("tinyaot.codegen") / "include"))
     if what == POOL:
-        source = (folder / "runtime.c").read_text()
-    else:
-        t, lane = ELEMENT[what]
-        names = {"T": t, "LANE": lane, "NAME": "tinyaot_product"}
-        source = "".join(f"#define {a} {b}\n" for a, b in names.items()) + '#include "gemm.h"\n'
+        return Build([(folder / "runtime.c").read_text()], EXACT, folder)
+    t, lane = ELEMENT[what]
+    names = {"T": t, "LANE": lane, "NAME": "tinyaot_product"}
+    source = "".join(f"#define {a} {b}\n" for a, b in names.items()) + '#include "gemm.h"\n'
     return Build([source], FUSED, folder)
 
 

@@ -44,6 +44,7 @@ FLAGS = (
 EXACT = (
     "-O1",
     "-ftree-vectorize",
+    "-fno-tree-slp-vectorize",
     "-fgcse",
     "-fexpensive-optimizations",
     "-fno-thread-jumps",
@@ -51,13 +52,22 @@ EXACT = (
     "-ffp-contract=off",
 )
 # Products: fused multiply-add is what makes them fast; -O3 takes twice as long and gains 2 %.
-FUSED = ("-O2", "-fvect-cost-model=dynamic", "-fpeel-loops", "-ffp-contract=fast")
+FUSED = (
+    "-O2",
+    "-fno-tree-vectorize",
+    "-fno-tree-vrp",
+    "-fno-thread-jumps",
+    "-fpeel-loops",
+    "-ffp-contract=fast",
+)
 GCC_ONLY = (
+    "-fno-tree-slp-vectorize",
     "-fgcse",
     "-fexpensive-optimizations",
     "-fno-thread-jumps",
     "-fno-tree-bit-ccp",
-    "-fvect-cost-model=dynamic",
+    "-fno-tree-vectorize",
+    "-fno-tree-vrp",
     "-fpeel-loops",
 )
 LIBS = ("-lm", "-pthread")

@@ -85,7 +85,7 @@ class Addresses:
             if a in opened and s:
                 text += f" + b{a.id}" + (f" * {s}L" if s != 1 else "")
         found.text = text
-        if home.space == "partial" and home.region is not region:
+        if home.space == "partial" and home.region is not region and self.plan.threads > 1:
             found.step, found.count = home.step // root.dtype.itemsize, self.plan.threads
         return found
 

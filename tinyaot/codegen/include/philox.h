@@ -25,6 +25,7 @@ static void random_row(uint64_t seed, uint64_t draw, uint64_t first, int64_t cou
       c2[j] = (quad){0} + draw, c3[j] = c2[j] >> 32;
     }
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#pragma GCC unroll 10
     for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
 #pragma GCC unroll 2
       for (int j = 0; j < QUADS; j++) {
