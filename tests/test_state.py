@@ -6,11 +6,15 @@ the state is changed, and it is called again: both times it has to give what eag
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import enum
 import functools
 import gc
+import logging
+import pathlib
+import random
 import sys
 import types
 from collections import deque
@@ -777,6 +781,36 @@ def test_no_call_is_stale(name: str, before: int) -> None:
         got, want = results(compiled, x), results(fn, x)
         np.testing.assert_array_equal(got[0], want[0])
         assert got[1] == want[1]
+
+
+def test_what_python_s_library_does_for_itself_is_not_guarded() -> None:
+    class Scale:
+        def __init__(self) -> None:
+            self.log, self.path = logging.getLogger("tests.state"), pathlib.Path("here")
+            self.random, self.gain = random.Random(0), 2.0
+
+        @contextlib.contextmanager
+        def noted(self, x: Any) -> Any:
+            self.log.debug("a call on %s", x.shape)
+            yield self.gain * GLOBAL
+
+        def apply(self, x: Any) -> Any:
+            with self.noted(x) as gain:
+                return x * gain
+
+    globals()["GLOBAL"] = 2.0
+    box = Scale()
+    g = build(box.apply)
+    for _ in range(3):
+        assert g(ta.ones(1)).item() == 4
+    logging.getLogger("tests.state.another")
+    assert g._specializations[0].steady((ta.ones(1),), {}) is not MISS
+    reach = g._specializations[0].captured.reach
+    assert len(reach.identities) + len(reach.scalars) < 25
+    globals()["GLOBAL"] = 3.0
+    assert g(ta.ones(1)).item() == 6
+    box.path = pathlib.Path("there")
+    assert g(ta.ones(1)).item() == 6 and len(g.records) == 3
 
 
 def test_strides_are_guarded() -> None:

@@ -42,14 +42,19 @@ def _is_users(filename: str) -> bool:
 
 
 def _is_library(filename: str) -> bool:
-    if "-packages" + os.sep in filename:
+    if is_installed(filename):
         return f"-packages{os.sep}numpy{os.sep}" in filename
-    return filename.startswith(_LIBRARY)
+    return is_standard(filename)
 
 
 def is_installed(filename: str) -> bool:
-    """Whether a file is a package's that was installed, or Python's."""
-    return "-packages" + os.sep in filename or filename.startswith(_LIBRARY)
+    """Whether a file is of a package that was installed."""
+    return "-packages" + os.sep in filename
+
+
+def is_standard(filename: str) -> bool:
+    """Whether a file is of Python's own library."""
+    return filename.startswith(_LIBRARY) and not is_installed(filename)
 
 
 def user_location() -> Loc | None:

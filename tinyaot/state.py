@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyaot.location import is_installed, is_user_file
+from tinyaot.location import is_installed, is_standard, is_user_file
 from tinyaot.slots import (
     ATTRIBUTE,
     CELL,
@@ -283,6 +284,8 @@ class _Walk:
         for defaults in ("__defaults__", "__kwdefaults__"):
             if getattr(fn, defaults) is not None:  # calls that do without go on doing so
                 self.slot(f"{fn.__name__} default", fn, defaults, FIELD)
+        if is_standard(fn.__code__.co_filename):
+            return
         slot = Slot(f"the code of {fn.__name__}", fn, "__code__", FIELD)
         self.reach.functions.append(Function(self.names[id(fn)], slot, fn.__code__))
         self.globals(fn.__globals__, _with_nested(fn.__code__))
@@ -302,14 +305,26 @@ class _Walk:
                     self.slot(path + name, space, name, ITEM)
 
 
-_LIBRARY = ("numpy", "scipy", "rich", "ml_dtypes", "builtins", "typing", "collections", "abc")
+_LIBRARY = (
+    "numpy",
+    "scipy",
+    "rich",
+    "ml_dtypes",
+    "builtins",
+    "typing",
+    "collections",
+    "abc",
+    "logging",
+)
 
 
 def is_user_class(cls: type) -> bool:
-    """A class of the user's program (not ours, not a library's that holds no tensors)."""
+    """A class of the user's program (not ours, not Python's, not a library's without tensors)."""
     module = cls.__module__ or ""
-    ours = module.split(".")[0] == "tinyaot"
-    return not (ours or _is_library(module)) and hasattr(cls, "__dict__")
+    if module.split(".")[0] == "tinyaot" or _is_library(module) or not hasattr(cls, "__dict__"):
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return not (is_standard(file) if file else module in sys.builtin_module_names)
 
 
 def _is_library(module: str) -> bool:
@@ -327,7 +342,9 @@ def _is_user_module(value: Any) -> bool:
     if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
         return False
     file = getattr(value, "__file__", None)
-    return file is not None and is_user_file(file) and not is_installed(file)
+    if file is None or not is_user_file(file):
+        return False
+    return not (is_installed(file) or is_standard(file))
 
 
 def _is_opaque(value: Any) -> bool:
