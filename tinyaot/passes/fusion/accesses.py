@@ -56,11 +56,11 @@ class Access:
         return not self.affine and all(a is e for a, e in self.pairs)
 
     @cached_property
-    def atoms(self) -> list[Atom]:
+    def atoms(self) -> tuple[Atom, ...]:
         """The reader's atoms that the read depends on, in the root's order."""
         found = [e for _, e in self.pairs if isinstance(e, Atom)]
         found += [a for _, linear in self.affine for _, a in linear.terms]
-        return list(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found))
 
 
 class Opaque(Exception):

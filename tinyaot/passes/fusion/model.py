@@ -81,22 +81,33 @@ def nbytes(g: Graph, op: Op, extent: Extent) -> Number:
 
 def op_ns(g: Graph, op: Op, extent: Extent) -> Number:
     """One op on one tile, its operands in cache."""
-    machine = g.machine
     if op.form == "dot":
         return product_ns(g, op, extent)
-    size = volume(g.space(op), extent)
-    if op.form in ("map", "random"):
-        flat = g.flat[op]
-        weight = TABLE[op.name].weight
-        if op.form == "random":
-            weight = RANDOM / machine.map_scale
-        if not flat:
-            return weight * machine.map_scale
-        short = min(64, flat[-1].size) / extent(flat[-1])  # a short innermost axis wastes vectors
-        return weight * machine.map_scale * size * np.maximum(1.0, short)
-    if op.form == "reduce":
-        return REDUCE * machine.map_scale * size
-    return FORM_NS[op.form] * size
+    each, loops = element_ns(g, op)
+    return each * iterations(loops, extent)
+
+
+Loops = tuple[tuple[Atom, ...], bool]  # atoms, and whether the last one is a map's, run in vectors
+
+
+def element_ns(g: Graph, op: Op) -> tuple[float, Loops]:
+    """What an iteration of an op takes that is no product, and of which loops."""
+    scale = g.machine.map_scale
+    if op.form == "map":
+        return TABLE[op.name].weight * scale, (g.flat[op], True)
+    if op.form == "random":
+        return RANDOM, (g.flat[op], True)
+    each = REDUCE * scale if op.form == "reduce" else FORM_NS[op.form]
+    return each, (g.space(op), False)
+
+
+def iterations(loops: Loops, extent: Extent) -> Number:
+    """How often loops run; a short innermost one wastes vectors."""
+    atoms, vectors = loops
+    size = volume(atoms, extent)
+    if not vectors or not atoms:
+        return size
+    return size * np.maximum(1.0, min(64, atoms[-1].size) / extent(atoms[-1]))
 
 
 def product_ns(g: Graph, op: Op, extent: Extent) -> Number:
@@ -141,18 +152,28 @@ def region_ns(
     for a in tile:
         tiles = tiles * -(-a.size // block[a])
     tiled = set(tile)
-    ns: Number = 0.0
+    ns: Number = MEMBER * len(members)
+    linear: dict[Loops, float] = {}  # what is so much an iteration, together
+
+    def add(each: float, atoms: tuple[Atom, ...], vectors: bool = False) -> None:
+        linear[atoms, vectors] = linear.get((atoms, vectors), 0.0) + each
+
     seen: set[Op] = set()
     for op in members:
-        ns = ns + op_ns(g, op, extent) + MEMBER
+        if op.form == "dot":
+            ns = ns + product_ns(g, op, extent)
+        else:
+            each, loops = element_ns(g, op)
+            add(each, *loops)
+        itemsize = op.dtype.itemsize
         if kind[op] == "acc":
             if op.form == "dot":
-                ns = ns + 2 * nbytes(g, op, extent) / machine.l3_rate
+                add(2 * itemsize / machine.l3_rate, g.flat[op])
         elif op in g.stored:
-            size = nbytes(g, op, extent)
             if op in g.outputs or any(u not in members for u in g.users[op]):
-                ns = ns + size / machine.rate(op.type.nbytes)
-            else:
+                add(itemsize / machine.rate(op.type.nbytes), g.flat[op])
+            elif op.type.nbytes > machine.l2 // 4:
+                size = nbytes(g, op, extent)
                 rate = np.where(size > machine.l3 // 4, machine.memory_rate, machine.l3_rate)
                 through = (1 + len(g.users[op])) * size / rate
                 ns = ns + np.where(size > machine.l2 // 4, through, 0.0)
@@ -162,8 +183,9 @@ def region_ns(
                 continue
             seen.add(root)
             if op.form != "dot" or not tiled.isdisjoint(access.atoms):
-                read = root.dtype.itemsize * volume(access.atoms, extent)
-                ns = ns + read / machine.rate(root.type.nbytes)
+                add(root.dtype.itemsize / machine.rate(root.type.nbytes), access.atoms)
+    for loops, each in linear.items():
+        ns = ns + each * iterations(loops, extent)
     return ns * -(-tiles // threads) + BARRIER
 
 
