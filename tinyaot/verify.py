@@ -89,16 +89,24 @@ def verify(program: Program, before: Program | None = None) -> None:
 
 
 class _Known:
-    """Nodes of a program, by what laws of nodes alone look at, and bodies, both by identity."""
+    """Nodes and bodies of a program, by identity; of a node that a pass made with another phase,
+    line or origin, what laws of nodes alone look at is the same."""
 
     def __init__(self, program: Program | None) -> None:
         nodes = program.nodes if program else ()
         bodies = [n.body for n in nodes if n.body is not None]
-        self.nodes = {self.node(n) for part in (nodes, *(b.nodes for b in bodies)) for n in part}
+        self.nodes = {
+            id(n.results): n for part in (nodes, *(b.nodes for b in bodies)) for n in part
+        }
         self.bodies = {self.body(b): b.next_id for b in bodies}
 
-    def node(self, n: Node) -> tuple[object, ...]:
-        return n.op, id(n.inputs), id(n.results), id(n.attrs), id(n.checkpoint), n.body is None
+    def without(self, program: Program) -> Program:
+        """The program with only its unknown nodes."""
+        if not self.nodes:
+            return program
+        pairs = [(n, self.nodes.get(id(n.results))) for n in program.nodes]
+        new = [n for n, m in pairs if m is not n and (m is None or not _is_like(n, m))]
+        return program.replace(nodes=tuple(new))
 
     def body(self, program: Program) -> tuple[int, ...]:
         return id(program.inputs), id(program.nodes), id(program.outputs)
@@ -108,13 +116,16 @@ class _Known:
         return self.bodies.get(self.body(program), program.next_id + 1) <= program.next_id
 
 
+def _is_like(n: Node, m: Node) -> bool:
+    same = n.op == m.op and n.inputs is m.inputs and n.results is m.results and n.attrs is m.attrs
+    return same and n.checkpoint is m.checkpoint and (n.body is None) == (m.body is None)
+
+
 def _verify(program: Program, but: Collection[Check], known: _Known, asked: int) -> None:
     """`known` obeys the laws until the stage `asked`."""
     stage = STAGES.index(program.stage)
-    new, again = program, known.has(program)
-    if known.nodes:
-        nodes = [n for n in program.nodes if known.node(n) not in known.nodes]
-        new = program.replace(nodes=tuple(nodes))
+    again = known.has(program)
+    new = program if again else known.without(program)
     for rule in LAWS.values():
         if not rule.since <= stage <= rule.until or rule.check in but:
             continue

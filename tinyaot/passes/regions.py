@@ -61,7 +61,8 @@ def plan_regions(program: Program, log: list[Decision] | None = None) -> Program
             places[id_] = place
         for id_, last in placer.last_reads():
             root = places[id_].root
-            places[root] = replace(places[root], last=max(places[root].last, last))
+            if last > places[root].last:
+                places[root] = replace(places[root], last=last)
         if log is not None:
             log += placer.decisions()
     for o in program.outputs_of("mutated"):
