@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
@@ -85,37 +86,46 @@ def schedule(g: Graph, regions: Sequence[Region]) -> Schedule:
 
 def order_members(g: Graph, region: Region) -> list[Statement]:
     """Products as soon as they can run, loops as full as they can be."""
-    todo = list(region.members)
-    inside = set(todo)
-    needs = {op: inside.intersection(g.needs[op]) for op in todo}
-    have: set[Op] = set()
+    members = region.members  # what one reads stands before it
+    inside = {op: at for at, op in enumerate(members)}
+    missing: list[int] = []
+    readers: list[list[int]] = [[] for _ in members]
+    for at, op in enumerate(members):
+        needs = [inside[r] for r in g.needs[op] if r in inside]
+        missing.append(len(needs))
+        for r in needs:
+            readers[r].append(at)
+    ready = [at for at, n in enumerate(missing) if not n]  # positions, in order
     out: list[Statement] = []
 
-    def ready(op: Op) -> bool:
-        return needs[op] <= have
+    def take(at: int) -> None:
+        for reader in readers[at]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, reader)
 
-    while todo:
-        now = [op for op in todo if op.form in SINGLE and ready(op)]
+    while ready:
+        ready.sort()
+        now = [at for at in ready if members[at].form in SINGLE]
         if now:
-            for op in now:
-                have.add(op)
-                out.append(Single(op))
-            todo = [op for op in todo if op not in have]
+            ready = [at for at in ready if members[at].form not in SINGLE]
+            for at in now:
+                take(at)
+                out.append(Single(members[at]))
             continue
-        lead = max((op for op in todo if ready(op)), key=lambda op: len(g.space(op)))
+        lead = max((members[at] for at in ready), key=lambda op: len(g.space(op)))
         space = g.space(lead)
         nest = Nest(space[:-1], space[-1] if space else None)
-        again = True
-        while again:
-            again = False
-            for op in todo:
-                if op in have or op.form in SINGLE or not ready(op):
-                    continue
-                if op is lead or joins(g, op, nest):
-                    nest.members.append(op)
-                    have.add(op)
-                    again = True
-        todo = [op for op in todo if op not in have]
+        left: list[int] = []
+        while ready:
+            at = heappop(ready)
+            op = members[at]
+            if op is lead or (op.form not in SINGLE and joins(g, op, nest)):
+                nest.members.append(op)
+                take(at)
+            else:
+                left.append(at)
+        ready = left
         out.append(nest)
     return out
 
