@@ -6,6 +6,7 @@ a value, at which level, and whose bytes meet are derived anew from the nodes.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -131,15 +132,21 @@ def region_buffers_are_apart(program: Program) -> Iterator[str]:
     for id_, place in places.items():
         if place.space == "saved" and place.root == id_:
             buffers[id_] = 0, max(level, default=0)
-    open_: list[tuple[int, int]] = []
-    for root, (lo, hi) in sorted(buffers.items(), key=lambda item: item[1]):
-        open_ = [(other, end) for other, end in open_ if end >= lo]
-        p = places[root]
-        for q in (places[other] for other, _ in open_):
-            meet = p.offset < q.offset + q.nbytes and q.offset < p.offset + p.nbytes
-            if p.space == q.space and meet:
-                yield f"%{q.root} and %{root} overlap at level {lo}"
-        open_.append((root, hi))
+    for space in ("arena", "saved"):
+        alive: list[tuple[int, int, int]] = []  # by offset: apart so far, so only neighbours meet
+        now = 0
+        for root, (lo, hi) in sorted(buffers.items(), key=lambda item: item[1]):
+            p = places[root]
+            if p.space != space:
+                continue
+            if lo != now:
+                alive, now = [b for b in alive if b[2] >= lo], lo
+            at = bisect(alive, (p.offset, root, hi))
+            for _, other, _ in alive[max(at - 1, 0) : at + 1]:
+                q = places[other]
+                if p.offset < q.offset + q.nbytes and q.offset < p.offset + p.nbytes:
+                    yield f"%{other} and %{root} overlap at level {lo}"
+            alive.insert(at, (p.offset, root, hi))
 
 
 def region_outputs_outlive_the_call(program: Program) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tinyaot.ir import Node, Place, Plan, Program
+from tinyaot.ir import Node, Place, Plan, Program, Value
 from tinyaot.passes.fuse import Fusion, fusion_of, with_regions
 from tinyaot.passes.fusion.export import Exporter
 from tinyaot.passes.fusion.op import Op
@@ -90,6 +90,9 @@ class _Placer:
         self.to: Exporter = fusion.names[name]
         self.op_of: dict[int, Op] = {v.id: op for op, v in self.to.value_of.items()}
         self.op_of |= {v.id: op for op, v in self.to.given.values()}
+        self.given: dict[Op, list[Value]] = {}
+        for op, v in self.to.given.values():
+            self.given.setdefault(op, []).append(v)
         self.slot_in = {
             a.root: op for op in self.plan.graph.work if op.form == "concat"
             for a in self.plan.graph.reads[op]
@@ -138,8 +141,7 @@ class _Placer:
         others read in another shape their value."""
         while op in self.slot_in:
             op = self.slot_in[op]
-        given = [v for other, v in self.to.given.values() if other is op]
-        names = [self.to.value_of.get(op), *given]
+        names = [self.to.value_of.get(op), *self.given.get(op, ())]
         return next((v.id for v in names if v is not None and v.id in self.made), id_)
 
     def last_reads(self) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ concatenation live in its slots, so it has no code.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -140,12 +141,12 @@ def place_scratch(
 
 
 def first_fit(placed: list[tuple[int, int, int, int]], size: int, first: int, last: int) -> int:
-    """The lowest offset that is free from `first` to `last`, now taken."""
+    """The lowest offset that is free from `first` to `last`, now taken. `placed` is sorted."""
     at = 0
-    for start, n, lo, hi in sorted(placed):
+    for start, n, lo, hi in placed:
         if hi >= first and lo <= last and at + size > start and start + n > at:
             at = start + n
-    placed.append((at, size, first, last))
+    insort(placed, (at, size, first, last))
     return at
 
 
