@@ -18,6 +18,7 @@ SIZES = [  # rows, columns, contracted
     *((1, 1, 1), (6, 16, 8), (7, 17, 9), (5, 8, 3), (13, 31, 33), (12, 10, 70), (97, 65, 40)),
     *((2, 400, 21), (25, 385, 323), (100, 9, 641), (11, 1030, 5), (1, 70, 30), (70, 1, 30)),
     *((391, 49, 330), (193, 410, 25)),  # several blocks of rows, panels that are fetched ahead
+    *((1, 37, 701), (46, 1, 701), (1, 5203, 6)),  # a row times a matrix, and a matrix by a column
 ]
 
 

@@ -198,7 +198,11 @@ LOCAL(pack_right)(const T *from, int64_t line, int64_t step, int64_t lines, int6
   LOCAL(pack)(NR, from, line, step, lines, kc, out);
 }
 
+#include "row.h"
+
 void NAME TINYAOT_GEMM(T) {
+  if (n == 1 && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, pack)) return;
+  if (m == 1 && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, pack)) return;
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;

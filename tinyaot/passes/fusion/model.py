@@ -112,7 +112,8 @@ def iterations(loops: Loops, extent: Extent) -> Number:
 
 def product_ns(g: Graph, op: Op, extent: Extent) -> Number:
     """A product on one tile, as gemm.h computes it: panels of B are packed for every block of rows,
-    rows of A once, unless they are contiguous and short, or few columns use them."""
+    rows of A once, unless they are contiguous and short, or few columns use them. Where one operand
+    is a row, the other is read once and not packed."""
     d = gemm_dims(g, op)
     rows, columns, k = (volume(x, extent) for x in (d.m, d.n, d.k))
     left = g.reads[op][0].pairs
@@ -124,6 +125,8 @@ def product_ns(g: Graph, op: Op, extent: Extent) -> Number:
     depth = k / -(-k // DEPTH)
     blocks = -(-rows * depth * op.dtype.itemsize // BLOCK)
     packed = k * columns * PACK_B * blocks + rows * k * pack_a
+    read = rows * columns * k * 4 / g.machine.l3_rate
+    packed = np.where((np.asarray(rows) == 1) | (np.asarray(columns) == 1), read, packed)
     each = 2 * rows * columns * k / g.machine.flops + packed + rows * columns * WRITE_C
     return volume(d.batch, extent) * (each * op.dtype.itemsize / 4 + CALL)
 
