@@ -40,7 +40,7 @@ FLAGS = (
 # cost, and what gcc calls expensive: without it, no function clears the upper halves of vector
 # registers, and SSE code after it (libm, NumPy) is up to seven times slower; threading jumps turns
 # each clamp into three selections; following bits of constants takes a seventh of the time, and the
-# code is the same.
+# code is the same. Vectors out of straight code undo those that are written, as random bits are.
 EXACT = (
     "-O1",
     "-ftree-vectorize",
@@ -51,7 +51,8 @@ EXACT = (
     "-fno-tree-bit-ccp",
     "-ffp-contract=off",
 )
-# Products: fused multiply-add is what makes them fast; -O3 takes twice as long and gains 2 %.
+# Products: fused multiply-add is what makes them fast; -O3 takes twice as long and gains 2 %. They
+# are written in vectors, and looking for more, for ranges and for jumps takes a fifth of the time.
 FUSED = (
     "-O2",
     "-fno-tree-vectorize",
@@ -60,16 +61,8 @@ FUSED = (
     "-fpeel-loops",
     "-ffp-contract=fast",
 )
-GCC_ONLY = (
-    "-fno-tree-slp-vectorize",
-    "-fgcse",
-    "-fexpensive-optimizations",
-    "-fno-thread-jumps",
-    "-fno-tree-bit-ccp",
-    "-fno-tree-vectorize",
-    "-fno-tree-vrp",
-    "-fpeel-loops",
-)
+# Those of them that other compilers know.
+COMMON = ("-O1", "-O2", "-ftree-vectorize", "-ffp-contract=off", "-ffp-contract=fast")
 LIBS = ("-lm", "-pthread")
 
 
@@ -151,7 +144,7 @@ class Build:
         self, sources: Sequence[str], flags: Sequence[str] = EXACT, folder: Path | None = None
     ) -> None:
         compiler = find_compiler()
-        known = [f for f in flags if f not in GCC_ONLY or "clang" not in compiler.version]
+        known = [f for f in flags if f in COMMON or "clang" not in compiler.version]
         told = [*compiler.command, *FLAGS, *known]
         texts = [*sources, "\0".join(told), compiler.version, processor()]
         if folder:
