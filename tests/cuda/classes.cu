@@ -1,4 +1,4 @@
-/* tile {a1=1 of 33}: amax, 2 sub, exp, 2 sum, log, 2 where; programs.py:50 */
+/* tile {a1=1 of 33}: amax, 2 sub, exp, 2 sum, log, 2 where; programs.py:51 */
 extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, int64_t *g3, float *g4, int64_t *error) {
   for (int tile = blockIdx.x; tile < 33; tile += gridDim.x) {
     const int b0 = tile;
@@ -45,7 +45,7 @@ extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, int64_t *g3
   }
 }
 
-/* tile {}: sum; programs.py:50 */
+/* tile {}: sum; programs.py:51 */
 extern "C" __global__ void kernel_1(float *g0, float *g1, int64_t *error) {
   for (int tile = blockIdx.x; tile < 1; tile += gridDim.x) {
     {
@@ -63,7 +63,7 @@ extern "C" __global__ void kernel_1(float *g0, float *g1, int64_t *error) {
   }
 }
 
-/* tile {}: sum, 3 div, 2 where, neg, mul, add; programs.py:50 */
+/* tile {}: sum, 3 div, 2 where, neg, mul, add; programs.py:51 */
 extern "C" __global__ void kernel_2(int64_t *g0, float *g1, float *g2, float *g3, float *g4, float *g5, float *g6, int64_t *error) {
   __shared__ __align__(64) char scratch[64];
   for (int tile = blockIdx.x; tile < 1; tile += gridDim.x) {

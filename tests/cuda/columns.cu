@@ -1,4 +1,4 @@
-/* tile {a2=1 of 70}: amax, sub, exp, sum, div; programs.py:83 */
+/* tile {a2=1 of 70}: amax, sub, exp, sum, div; programs.py:84 */
 extern "C" __global__ void kernel_0(float *g0, float *g1, int64_t *error) {
   __align__(64) char scratch[128];
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 70; tile += gridDim.x * blockDim.x) {

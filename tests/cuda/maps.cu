@@ -1,4 +1,4 @@
-/* tile {a4=1 of 6, a3=1 of 100}: add, tanh, sigmoid, mul; programs.py:28 */
+/* tile {a4=1 of 6, a3=1 of 100}: add, tanh, sigmoid, mul; programs.py:29 */
 extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, float *g3, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 600; tile += gridDim.x * blockDim.x) {
     const int b0 = tile / 100;

@@ -1,4 +1,4 @@
-/* tile {a1=1 of 7, a2=1 of 45}: random_bits, ge, 2 where, add, 2 mul; programs.py:60, programs.py:61 */
+/* tile {a1=1 of 7, a2=1 of 45}: random_bits, ge, 2 where, add, 2 mul; programs.py:61, programs.py:62 */
 extern "C" __global__ void kernel_0(float *g0, int64_t *g1, int64_t *g2, float *g3, float *g4, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 315; tile += gridDim.x * blockDim.x) {
     const int b0 = tile / 45;

@@ -1,4 +1,4 @@
-/* tile {a1=1 of 40}: 4 sum, 4 div, 2 sub, 11 mul, 5 add, rsqrt; programs.py:38 */
+/* tile {a1=1 of 40}: 4 sum, 4 div, 2 sub, 11 mul, 5 add, rsqrt; programs.py:39 */
 extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, float *g3, float *g4, float *g5, float *g6, int64_t *error) {
   for (int tile = blockIdx.x; tile < 40; tile += gridDim.x) {
     const int b0 = tile;
@@ -74,7 +74,7 @@ extern "C" __global__ void kernel_0(float *g0, float *g1, float *g2, float *g3, 
   }
 }
 
-/* tile {a4=1 of 96}: sum; programs.py:38 */
+/* tile {a4=1 of 96}: sum; programs.py:39 */
 extern "C" __global__ void kernel_1(float *g0, float *g1, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 96; tile += gridDim.x * blockDim.x) {
     const int b0 = tile;
@@ -92,7 +92,7 @@ extern "C" __global__ void kernel_1(float *g0, float *g1, int64_t *error) {
   }
 }
 
-/* tile {a4=1 of 96}: sum; programs.py:38 */
+/* tile {a4=1 of 96}: sum; programs.py:39 */
 extern "C" __global__ void kernel_2(float *g0, float *g1, float *g2, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 96; tile += gridDim.x * blockDim.x) {
     const int b0 = tile;

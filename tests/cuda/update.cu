@@ -1,4 +1,4 @@
-/* tile {}: add, 3 cast, 2 pow, 2 sub, div, sqrt; programs.py:75 */
+/* tile {}: add, 3 cast, 2 pow, 2 sub, div, sqrt; programs.py:76 */
 extern "C" __global__ void kernel_0(float *g0, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 1; tile += gridDim.x * blockDim.x) {
     {
@@ -10,7 +10,7 @@ extern "C" __global__ void kernel_0(float *g0, int64_t *error) {
   }
 }
 
-/* tile {}: sum; programs.py:72 */
+/* tile {}: sum; programs.py:73 */
 extern "C" __global__ void kernel_1(float *g0, float *g1, float *g2, int64_t *error) {
   for (int tile = blockIdx.x; tile < 1; tile += gridDim.x) {
     {
@@ -37,7 +37,7 @@ extern "C" __global__ void kernel_1(float *g0, float *g1, float *g2, int64_t *er
   }
 }
 
-/* tile {a5=1 of 20, a6=1 of 31}: 3 add, sqrt, 2 div, mul, sub; programs.py:75 */
+/* tile {a5=1 of 20, a6=1 of 31}: 3 add, sqrt, 2 div, mul, sub; programs.py:76 */
 extern "C" __global__ void kernel_2(double *g0, float *g1, float *g2, float *g3, float *g4, float *g5, int64_t *error) {
   for (int tile = blockIdx.x * blockDim.x + threadIdx.x; tile < 620; tile += gridDim.x * blockDim.x) {
     const int b0 = tile / 31;

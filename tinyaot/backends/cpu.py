@@ -31,6 +31,7 @@ from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.calls import mark_calls
 from tinyaot.codegen.nests import Check
+from tinyaot.codegen.panels import panels_of
 from tinyaot.codegen.products import Size, product_sizes
 from tinyaot.codegen.split import split
 from tinyaot.errors import BackendError
@@ -101,7 +102,8 @@ def memory_of(plans: Collection[FusionPlan], pack: int) -> dict[str, int]:
     arena, scratch, outputs, saved = 0, 0, 0, 0
     for plan in plans:
         arena = max(arena, plan.storage.arena)
-        scratch = max(scratch, (padded(plan.storage.scratch) + pack) * plan.threads)
+        share = padded(plan.storage.scratch) + panels_of(plan).nbytes + pack
+        scratch = max(scratch, share * plan.threads)
         fresh = [o for _, o in plan.graph.forms.outputs if o.role != "mutated"]
         saved += sum(o.value.type.nbytes for o in fresh if o.role == "saved")
         outputs += sum(o.value.type.nbytes for o in fresh if o.role != "saved")

@@ -65,7 +65,8 @@ def load_pool() -> tuple[ctypes.CDLL, int]:
 def load_product(itemsize: int) -> ctypes.CDLL:
     """The product's library, now in the table."""
     library = _load(itemsize)
-    load_pool()[0].tinyaot_provide(itemsize, library.tinyaot_product)
+    product, panels = library.tinyaot_product, library.tinyaot_product_panels
+    load_pool()[0].tinyaot_provide(itemsize, product, panels)
     return library
 
 

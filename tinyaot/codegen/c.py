@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from tinyaot.codegen.addresses import Addresses, extent_text
+from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
 from tinyaot.codegen.fallback import arguments, checks_of, fallback_lines
 from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.nests import Check
+from tinyaot.codegen.panels import packing, panels_of, right_of
 from tinyaot.codegen.printer import C, Printer, literal, neutral
 from tinyaot.codegen.products import Size, product_lines
 from tinyaot.ops.core import is_half
@@ -107,6 +108,8 @@ class _Entry:
     def __init__(self, emitter: Emitter, name: str, plan: FusionPlan) -> None:
         self.emitter, self.name, self.plan, self.g = emitter, name, plan, plan.graph
         self.where = Addresses(plan, C.memory)
+        self.panels = panels_of(plan)
+        self.packed: dict[Op, Pointer] = {}
         self.regions: list[tuple[Region, str]] = []
         self.checks: list[Check] = []
         outputs = sum(o.role != "mutated" for _, o in self.g.forms.outputs)
@@ -160,7 +163,8 @@ class _Entry:
 
     # ---- a region -------------------------------------------------------------------------------
     def region(self, region: Region, number: int) -> str:
-        per_share = padded(self.plan.storage.scratch)
+        plan_bytes = padded(self.plan.storage.scratch)
+        per_share = plan_bytes + self.panels.nbytes
         lines = [
             comment(region),
             f"static void {self.name}_region_{number}(void **b, int share, int64_t *error) {{",
@@ -178,6 +182,11 @@ class _Entry:
                     lines.append(f"  memset({pointer.text}, 0, {op.type.nbytes}L);")
                 else:
                     raise AssertionError(f"{op} accumulates outside partial results")
+        for op in region.members:
+            if op in self.panels.at and (right := right_of(self.g, self.where, region, op)):
+                at = plan_bytes + self.panels.at[op]
+                self.packed[op], fill = packing(right, region, at)
+                lines += fill
         lines += self.tiles("tile", region.parallel, region, number)
         depth = 1
         for op in region.owned:
@@ -271,7 +280,8 @@ class _Entry:
         if op.form == "dot":
             if not op.dtype.is_floating:
                 self.emitter.products.add(op.dtype.short)
-            return product_lines(self.g, self.where, region, op, pad, self.emitter.sizes)
+            packed = self.packed.get(op)
+            return product_lines(self.g, self.where, region, op, pad, self.emitter.sizes, packed)
         if op.form == "fallback":
             args = arguments(self.g, op, self.where, region)
             out = self.where.own(op, region).text

@@ -69,15 +69,23 @@ class Product:
     n: Merged
     k: Merged
 
+    @property
+    def known(self) -> bool:
+        """Whether rows and columns are the same for every tile; else it may turn where one ends."""
+        return self.m.extent.isdigit() and self.n.extent.isdigit()
+
+    @property
+    def turned(self) -> bool:
+        """Whether it is computed as its transpose (as gemm.h decides)."""
+        m, n = self.m, self.n
+        return n.strides[1] != 1 and (m.strides[1] == 1 or n.extent == "1") and m.extent != "1"
+
     def size(self, op: Op) -> Size:
         """What packing takes."""
         m, n, k = self.m, self.n, self.k
-        # as gemm.h decides
-        turned = n.strides[1] != 1 and (m.strides[1] == 1 or n.extent == "1") and m.extent != "1"
-        rows, columns = (n.bound, m.bound) if turned else (m.bound, n.bound)
-        known = m.extent.isdigit() and n.extent.isdigit()  # else it may turn where a tile ends
-        step = k.strides[1 if turned else 0] if known else 0
-        exact = known and k.extent.isdigit()
+        rows, columns = (n.bound, m.bound) if self.turned else (m.bound, n.bound)
+        step = k.strides[1 if self.turned else 0] if self.known else 0
+        exact = self.known and k.extent.isdigit()
         return rows, columns, k.bound, step, exact, op.dtype.itemsize
 
 
@@ -101,25 +109,45 @@ def product_sizes(plan: FusionPlan) -> set[Size]:
     }
 
 
+def open_loops(atoms: Sequence[Atom], region: Region, pad: str) -> list[str]:
+    return [
+        f"{pad}for (int64_t i{x.id} = 0; i{x.id} < {extent_text(region, x)}; i{x.id}++)"
+        for x in atoms
+    ]
+
+
+def at_loops(p: Pointer, atoms: Sequence[Atom]) -> str:
+    """A pointer where the loops are."""
+    return p.text + "".join(f" + i{x.id} * {p.strides[x]}L" for x in atoms if p.strides.get(x))
+
+
+def outer_loops(g: Graph, region: Region, op: Op, product: Product) -> list[Atom]:
+    """What does not merge."""
+    batch = [x for x in gemm_dims(g, op).batch if region.extent(x) > 1]
+    return batch + product.m.outer + product.n.outer + product.k.outer
+
+
 def product_lines(
-    g: Graph, where: Addresses, region: Region, op: Op, pad: str, sizes: set[Size]
+    g: Graph,
+    where: Addresses,
+    region: Region,
+    op: Op,
+    pad: str,
+    sizes: set[Size],
+    panels: Pointer | None = None,
 ) -> list[str]:
-    """C text of a product, whose size is added to `sizes`."""
+    """C text of a product, whose size is added to `sizes`. `panels`: what it packs, packed."""
     product = product_of(g, where, region, op)
     a, b, c, m, n, k = product.a, product.b, product.c, product.m, product.n, product.k
-    dims = gemm_dims(g, op)
-    free = [x for x in dims.batch if region.extent(x) > 1] + m.outer + n.outer
-    lines = []
-    for x in free + k.outer:
-        lines.append(
-            f"{pad}for (int64_t i{x.id} = 0; i{x.id} < {extent_text(region, x)}; i{x.id}++)"
-        )
-    pointers = []
-    for p in (a, b, c):
-        steps = [f" + i{x.id} * {p.strides[x]}L" for x in free + k.outer if p.strides.get(x)]
-        pointers.append(p.text + "".join(steps))
-    adds = ["1"] if region.kind[op] in ("acc", "own") else [f"i{x.id} > 0" for x in k.outer]
     (am, cm), (bn, cn), (ak, bk) = m.strides, n.strides, k.strides
+    if panels and product.turned:
+        a, am, ak = panels, 0, 0
+    elif panels:
+        b, bk, bn = panels, 0, 0
+    loops = outer_loops(g, region, op, product)
+    lines = open_loops(loops, region, pad)
+    pointers = [at_loops(p, loops) for p in (a, b, c)]
+    adds = ["1"] if region.kind[op] in ("acc", "own") else [f"i{x.id} > 0" for x in k.outer]
     if op.dtype.is_floating:
         sizes.add(product.size(op))
     call = "rt->gemm_" if op.dtype.is_floating else "gemm_"

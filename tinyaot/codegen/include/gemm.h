@@ -200,9 +200,19 @@ LOCAL(pack_right)(const T *from, int64_t line, int64_t step, int64_t lines, int6
 
 #include "row.h"
 
+/* The right operand of a product in panels: all of it. */
+void LOCAL(panels) TINYAOT_PANELS(T) {
+  int64_t depth = part(k, KC, LINE);
+  for (int64_t k0 = 0; k0 < k; k0 += depth) {
+    int64_t kc = k - k0 < depth ? k - k0 : depth;
+    LOCAL(pack_right)(b + k0 * b_row, b_col, b_row, n, kc, to + k0 * UP(n, NR));
+  }
+}
+
 void NAME TINYAOT_GEMM(T) {
-  if (n == 1 && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, pack)) return;
-  if (m == 1 && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, pack)) return;
+  int ready = !b_row && !b_col;
+  if (n == 1 && !ready && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, pack)) return;
+  if (m == 1 && !ready && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, pack)) return;
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
@@ -222,16 +232,18 @@ void NAME TINYAOT_GEMM(T) {
         left = pa;
       }
       for (int64_t j = 0; j < n; j += NR) {
-        int64_t w = n - j, packed = j % WIDE;
-        if (!packed)
+        int64_t w = n - j, packed = j % WIDE, ahead = ready ? MR * kc * NR / mc : 0;
+        if (!ready && !packed)
           LOCAL(pack_right)(b + k0 * b_row + j * b_col, b_col, b_row, w < beside ? w : beside, kc,
                             right);
-        const T *top = right + packed * kc;
+        const T *top = ready ? b + k0 * UP(n, NR) + j * kc : right + packed * kc;
         if (w > NR) w = NR;
         for (int64_t i = 0; i < mc; i += MR) {
           int h = mc - i < MR ? (int)(mc - i) : MR;
           const T *rows = left + i / MR * panel;
           T *to = c + (i0 + i) * c_row + j * c_col;
+          for (int64_t q = 0; q < ahead; q += LINE) /* a share of the next panel */
+            __builtin_prefetch(top + kc * NR + i / MR * ahead + q);
           if (h < MR || w < NR || c_col != 1 || (here && a_col != 1))
             LOCAL(edge)(h, w, kc, rows, here ? a_row : 1, here ? a_col : MR, top, to, c_row, c_col,
                         add);

@@ -149,7 +149,7 @@ static void parallel(tinyaot_level run, void *frame, int levels, int shares) {
   pthread_mutex_unlock(&one_job);
 }
 
-static struct tinyaot_runtime runtime = {0, 0, parallel, random_row};
+static struct tinyaot_runtime runtime = {.parallel = parallel, .random_row = random_row};
 
 const struct tinyaot_runtime *tinyaot_runtime(int cores) {
   atomic_store(&spins, cores > 1 ? SPINS : 0);
@@ -157,11 +157,11 @@ const struct tinyaot_runtime *tinyaot_runtime(int cores) {
 }
 
 /* A product for elements of so many bytes. */
-void tinyaot_provide(int itemsize, void *product) {
+void tinyaot_provide(int itemsize, void *product, void *panels) {
   if (itemsize == 4)
-    runtime.gemm_f32 = product;
+    runtime.gemm_f32 = product, runtime.panels_f32 = panels;
   else
-    runtime.gemm_f64 = product;
+    runtime.gemm_f64 = product, runtime.panels_f64 = panels;
 }
 
 int64_t tinyaot_pack_bytes(int itemsize, int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
