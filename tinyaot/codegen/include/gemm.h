@@ -211,8 +211,10 @@ void LOCAL(panels) TINYAOT_PANELS(T) {
 
 void NAME TINYAOT_GEMM(T) {
   int ready = !b_row && !b_col;
-  if (n == 1 && !ready && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, pack)) return;
-  if (m == 1 && !ready && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, pack)) return;
+  if (n == 1 && !ready && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, pack))
+    return;
+  if (m == 1 && !ready && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, pack))
+    return;
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
     return;
