@@ -398,6 +398,15 @@ TABLE = """
 @ state.py functions-are-what-they-were: state
 - self.identities.append((f.slot, f.held))
 + pass
+@ state.py classes-of-objects-are-not-guarded: state
+- self.reach.identities.append((kind, kind.read()))
++ pass
+@ steady.py a-leaf-is-written-in-a-steady-call: state
+- text.require(f"{text.name(sources[i]._history)}.edge is not None")
++ pass
+@ assigned.py what-a-container-held-is-lost: assigned
+- self.others.append((path, container.copy()))
++ pass
 @ state.py methods-of-our-classes-are-called-by-name-alone: state
 - if name != "__init__" and any(hasattr(base, name) for base in theirs):
 + if False:
