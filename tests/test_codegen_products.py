@@ -45,8 +45,14 @@ def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
 
 
 def run(
-    product: Callable[..., None], a: np.ndarray, b: np.ndarray, c: np.ndarray, add: bool
+    product: Callable[..., None],
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    add: bool,
+    ahead: bool = False,
 ) -> None:
+    """c (+)= a b, its right operand packed ahead or not."""
     (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
     turned = c.strides[1] != itemsize and (c.strides[0] == itemsize or n == 1) and m > 1
     rows, columns, step = (n, m, b.strides[0]) if turned else (m, n, a.strides[1])
@@ -56,6 +62,14 @@ def run(
     tensors = []
     for x in (a, b, c):
         tensors += [x.ctypes.data, *(s // itemsize for s in x.strides)]
+    if ahead:
+        at, size, row, column = (0, m, 2, 1) if turned else (3, n, 4, 5)
+        panels = aligned_empty(k * (size + 32) * itemsize)
+        steps = [ctypes.c_int64(tensors[i]) for i in (row, column)]
+        source, to = ctypes.c_void_p(tensors[at]), ctypes.c_void_p(panels.ctypes.data)
+        pack_panels = load_product(itemsize).tinyaot_product_panels
+        pack_panels(ctypes.c_int64(size), ctypes.c_int64(k), source, *steps, to)
+        tensors[at : at + 3] = [panels.ctypes.data, 0, 0]
     product(m, n, k, *tensors, int(add), pack.ctypes.data)
     assert (pack[nbytes:] == 77).all(), "packed beyond the end"
 
@@ -83,6 +97,24 @@ def test_products(
                         out, right + c * add, rtol=1e-4 if kind == "f32" else 1e-9, atol=1e-3
                     )
                     assert around is None or np.array_equal(np.isnan(around), holes)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_packed_ahead_gives_the_same_bits(
+    products: dict[str, Callable[..., None]], kind: str, size: tuple[int, int, int]
+) -> None:
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    dtype = np.float32 if kind == "f32" else np.float64
+    a, b, c = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
+    layouts = ("rows", "columns", "spread")
+    for la, lb, lc in [(x, y, z) for x in layouts for y in layouts for z in layouts]:
+        plain, ahead = laid_out(c, lc), laid_out(c, lc)
+        operands = laid_out(a, la), laid_out(b, lb)
+        run(products[kind], *operands, plain, add=True)
+        run(products[kind], *operands, ahead, add=True, ahead=True)
+        np.testing.assert_array_equal(plain, ahead)
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])

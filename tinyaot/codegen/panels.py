@@ -64,7 +64,9 @@ def panels_of(plan: FusionPlan) -> Panels:
             continue
         used = 0
         for s in statements:
-            if not isinstance(s, Single) or not (right := right_of(plan.graph, where, region, s.op)):
+            if not isinstance(s, Single) or not (
+                right := right_of(plan.graph, where, region, s.op)
+            ):
                 continue
             size = right.elements * math.prod(region.extent(x) for x in right.loops)
             nbytes = size * right.source.dtype.itemsize
