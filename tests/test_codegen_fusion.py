@@ -30,7 +30,7 @@ from tinyaot.passes.fusion.order import topological, wait_for_gradients
 from tinyaot.passes.fusion.plan import plan_among
 from tinyaot.passes.fusion.regions import REASONS, Region
 from tinyaot.record import Decision
-from tinyaot.shapes import DType, TensorType, float32, int64
+from tinyaot.shapes import DType, TensorType, dtype_of, float32, int64
 
 needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 MACHINE = Machine(lanes=8, l2=512 << 10, flops=65.0)
@@ -443,3 +443,25 @@ def test_what_waits_for_nothing_runs_when_it_is_needed() -> None:
     level = {constant: 1, first: 1, second: 2, last: 3, unread: 1}
     delay(before, level)
     assert level == {constant: 2, first: 1, second: 2, last: 3, unread: 1}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "i8", "bool", "bf16"])
+@pytest.mark.parametrize("n", [1, 7, 33, 700])
+def test_sorts_are_stable_and_nan_is_last(dtype: str, n: int) -> None:
+    kind = dtype_of(dtype)
+    rng = np.random.default_rng(n)
+    x = rng.integers(-100, 100, (3, n, 2)).astype(kind.numpy)
+    if kind.is_floating:
+        x[rng.random(x.shape) < 0.2] = 0.0
+        x[rng.random(x.shape) < 0.1] = -0.0
+        x[rng.random(x.shape) < 0.1] = np.nan
+        x[rng.random(x.shape) < 0.1] = -np.inf
+
+    def body(x: Sym) -> dict[str, Sym]:
+        return {k: ops.argsort(x, axis=1, descending=k == "down") for k in ("up", "down")}
+
+    p = program({"x": (kind, x.shape)}, body)
+    found = cpu.Executable(p, poison=True, threads=2).run("step", [x])
+    for expected, got in zip(interpret(p, x), found, strict=True):
+        np.testing.assert_array_equal(got, expected)

@@ -2,7 +2,8 @@
 
 Each region is a function of its own, headed by a comment that names its ops and the user's lines;
 its loop nests are kernels, printed once however many regions call them. The runtime's threads run
-the shares of a level in any order, then those of the next; what has no tile is in one share.
+the shares of a level in any order, then those of the next; what has no tile is in one share, but
+for an op alone that goes along lanes.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Emitter:
         self.products: set[str] = set()
         self.sizes: set[Size] = set()  # of all products that pack
         self.has_halves = False  # float16 or bfloat16 values
+        self.has_sorts = False
         self.entries: list[str] = []
 
     def source(self) -> str:
@@ -76,6 +78,8 @@ class Emitter:
         parts.append("#define UNUSED(x) ((void)(x))")
         if self.has_halves:
             parts.append(header("half.h"))
+        if self.has_sorts:
+            parts.append(header("sort.h"))
         if self.products:
             parts.append(_INT_PRODUCT)
             parts += [f"INT_PRODUCT({C.memory[s]}, {s})" for s in sorted(self.products)]
@@ -91,6 +95,7 @@ class Emitter:
         error slot, which the last pointer leads to, says which. No later level is run then, so that
         what is overwritten, later than anything is checked, is as it was."""
         self.has_halves |= any(is_half(op.dtype.numpy) for op in plan.graph.forms.ops)
+        self.has_sorts |= any(op.name == "argsort" for op in plan.graph.forms.ops)
         made = _Entry(self, name, plan)
         functions = made.run()
         self.entries += functions
@@ -187,7 +192,8 @@ class _Entry:
                 at = plan_bytes + self.panels.at[op]
                 self.packed[op], fill = packing(right, region, at)
                 lines += fill
-        lines += self.tiles("tile", region.parallel, region, number)
+        turn = None if shares_lanes(region) else number
+        lines += self.tiles("tile", region.parallel, region, turn)
         depth = 1
         for op in region.owned:
             lines += self.clear(op, "sum", region, region.parallel, "  " * (depth + 1))
@@ -285,10 +291,16 @@ class _Entry:
         if op.form == "fallback":
             args = arguments(self.g, op, self.where, region)
             out = self.where.own(op, region).text
-            lines = fallback_lines(op, args, out, C, len(self.checks))
+            shares = self.plan.threads if shares_lanes(region) else 1
+            lines = fallback_lines(op, args, out, C, len(self.checks), shares)
             self.checks += checks_of(op)
             return [pad + line for line in lines]
         return []  # a concatenation: its parts are in their slots
+
+
+def shares_lanes(region: Region) -> bool:
+    """Whether threads share the lanes of the one op."""
+    return len(region.members) == 1 and region.members[0].goes_along_lanes
 
 
 def comment(region: Region) -> str:

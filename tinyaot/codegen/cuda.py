@@ -151,7 +151,8 @@ class _Emitter:
                 steps.append(self.product(region, first.op))
             elif any(isinstance(s, Nest) or s.op.form == "fallback" for s in self.all(region)):
                 steps.append(self.launch(region))
-        parts = [header("vmath.h"), header("team.h"), *self.kernels.values()]
+        headers = ("vmath.h", "sort.h", "team.h")
+        parts = [*map(header, headers), *self.kernels.values()]
         return Module("\n\n".join(parts) + "\n", self.kernels, steps, self.checks, self.grid)
 
     def all(self, region: Region) -> Sequence[Nest | Single]:

@@ -1,4 +1,5 @@
-"""Ops without a tile: one loop nest of their own, on whole values in C order, by one thread.
+"""Ops without a tile: one loop nest of their own, on whole values in C order, by one thread; what
+goes along lanes of an axis is shared out where nothing else is in the region.
 
 Scans, sorts, arg-reductions, scatters that overwrite, slices written into a copy, and reshapes that
 strides cannot express. Each is a few lines of C over (outer, n, inner): the axes before, along and
@@ -30,9 +31,11 @@ def checks_of(op: Op) -> list[Check]:
     return []
 
 
-def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect, slot: int) -> Lines:
+def fallback_lines(
+    op: Op, args: Sequence[str], out: str, dialect: Dialect, slot: int, shares: int = 1
+) -> Lines:
     """C text of the op. `args`, `out`: pointer expressions (none for a constant that the op is
-    spread over); `slot`: its first error slot."""
+    spread over); `slot`: its first error slot; `shares`: of its lanes, this one is `share`."""
     types = [dialect.memory[x.dtype.short] for x in op.ins]
     lines = [
         f"const {t} *__restrict__ x{j} = {a};" for j, (t, a) in enumerate(zip(types, args)) if a
@@ -40,6 +43,12 @@ def fallback_lines(op: Op, args: Sequence[str], out: str, dialect: Dialect, slot
     lines.append(f"{dialect.memory[op.dtype.short]} *__restrict__ y = {out};")
     if checks_of(op):
         lines.append(f"int64_t *const report = error + {slot};")
+    if op.goes_along_lanes:
+        outer, _, inner = around(op.ins[0].shape, op.attrs["axis"])
+        ends = ["0", f"{outer * inner}"]
+        if shares > 1:
+            ends = [f"{outer * inner}L * {x} / {shares}" for x in ("share", "(share + 1)")]
+        lines.append(f"const int64_t first = {ends[0]}, last = {ends[1]};")
     return ["{", *("  " + line for line in lines + _EMITTERS[op.name](op, dialect)), "}"]
 
 
@@ -49,14 +58,14 @@ def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
 
 
 def lanes(op: Op, body: Lines) -> Lines:
-    """Loops over the lanes of operand 0; `body` has x (stride `inner`) and the lane's o and i."""
-    outer, n, inner = around(op.ins[0].shape, op.attrs["axis"])
+    """A loop over the lanes of operand 0; `body` has x (stride `inner`) and the lane's o and i."""
+    _, n, inner = around(op.ins[0].shape, op.attrs["axis"])
     return [
         f"const int64_t n = {n}, inner = {inner};",
-        f"for (int64_t o = 0; o < {outer}; o++)",
-        "  for (int64_t i = 0; i < inner; i++) {",
-        *("    " + line for line in body),
-        "  }",
+        "for (int64_t lane = first; lane < last; lane++) {",
+        "  const int64_t o = lane / inner, i = lane % inner;",
+        *("  " + line for line in body),
+        "}",
     ]
 
 
@@ -93,36 +102,23 @@ def arg_reduce(op: Op, dialect: Dialect) -> Lines:
 
 
 def argsort(op: Op, dialect: Dialect) -> Lines:
-    """A stable merge sort of each lane; NaN comes last, as NumPy has it."""
-    kind = dialect.memory[op.ins[0].dtype.short]
-    before = "b < a || (a != a && b == b)"
-    if op.attrs["descending"]:
-        before = "b > a || (b != b && a == a)"
+    """Each lane's keys with their places, sorted (see sort.h)."""
+    source, n = op.ins[0], op.ins[0].shape[op.attrs["axis"]]
+    key = source.dtype.short if source.dtype.short in ("f32", "f64", "i64", "u32") else "i32"
+    width = 64 if source.dtype.itemsize == 8 or n > 1 << 32 else 32
+    sign = "~" if op.attrs["descending"] else ""
     return [
-        dialect.spare.format("int64_t", "spare", op.ins[0].shape[op.attrs["axis"]]) + ";",
+        dialect.spare.format(f"place_{width}", "places", 2 * n) + ";",
         *lanes(
             op,
             [
-                "#define KEY(j) x0[(o * n + (j)) * inner + i]",
-                "#define AT(j) y[(o * n + (j)) * inner + i]",
-                "for (int64_t j = 0; j < n; j++) AT(j) = j;",
-                "for (int64_t w = 1; w < n; w *= 2) {",
-                "  for (int64_t lo = 0; lo < n; lo += 2 * w) {",
-                "    int64_t mid = lo + w < n ? lo + w : n, hi = lo + 2 * w < n ? lo + 2 * w : n;",
-                "    int64_t p = lo, q = mid;",
-                "    for (int64_t t = lo; t < hi; t++) {",
-                "      int right = p == mid;",
-                "      if (p < mid && q < hi) {",
-                f"        const {kind} a = KEY(AT(p)), b = KEY(AT(q));",
-                f"        right = {before};",
-                "      }",
-                "      spare[t] = right ? AT(q++) : AT(p++);",
-                "    }",
-                "  }",
-                "  for (int64_t j = 0; j < n; j++) AT(j) = spare[j];",
+                "for (int64_t j = 0; j < n; j++) {",
+                f"  places[j].key = {sign}key_{key}(x0[(o * n + j) * inner + i]);",
+                f"  places[j].at = (uint{width}_t)j;",
                 "}",
-                "#undef KEY",
-                "#undef AT",
+                f"const place_{width} *sorted = sort_{width}(places, places + n, n);",
+                "for (int64_t j = 0; j < n; j++)",
+                "  y[(o * n + j) * inner + i] = (int64_t)sorted[j].at;",
             ],
         ),
     ]

@@ -289,6 +289,8 @@ def _argsort_type(x: TensorType, axis: int, descending: bool) -> TensorType:
 
 
 def _argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    if is_half(x.dtype):  # NumPy does not know bfloat16's NaN
+        x = x.astype(np.float32)
     if descending:
         # Sorting the reversed array and reversing again keeps ties in their order.
         order = np.argsort(np.flip(x, axis), axis=axis, kind="stable")

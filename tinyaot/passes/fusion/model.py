@@ -28,7 +28,8 @@ IN_PLACE, DEPTH = 384, 320  # columns, or terms, up to which contiguous rows of 
 BLOCK = 1 << 18  # bytes of a block of A, whose rows share a packed B
 CALL, MEMBER = 200.0, 30.0  # ns a product, and a member of a region, each tile
 REDUCE = 0.04  # ns an element
-FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2, "fallback": 2.0}
+FORM_NS = {"concat": 0.0, "gather": 0.1, "scatter": 0.2}
+FALLBACK, SORT = 2.0, 10.0  # ns an element that is read or written
 BARRIER, FORK = 1000.0, 5000.0  # ns a region, and waking the threads
 MAX_ROWS, MAX_ELEMENTS = 1024, 1 << 16  # of a tile
 AS_CHEAP = 1.02  # a tile's price that is as good as the least
@@ -97,6 +98,9 @@ def element_ns(g: Graph, op: Op) -> tuple[float, Loops]:
         return TABLE[op.name].weight * scale, (g.flat[op], True)
     if op.form == "random":
         return RANDOM, (g.flat[op], True)
+    if op.form == "fallback":
+        elements = max(x.type.size for x in (op, *op.ins))
+        return elements * (SORT if op.name == "argsort" else FALLBACK), ((), False)
     each = REDUCE * scale if op.form == "reduce" else FORM_NS[op.form]
     return each, (g.space(op), False)
 
@@ -189,6 +193,8 @@ def region_ns(
                 add(root.dtype.itemsize / machine.rate(root.type.nbytes), access.atoms)
     for loops, each in linear.items():
         ns = ns + each * iterations(loops, extent)
+    if not tile and len(members) == 1 and next(iter(members)).goes_along_lanes:
+        return ns / threads + BARRIER
     return ns * -(-tiles // threads) + BARRIER
 
 

@@ -26,6 +26,7 @@ Form = Literal[
 ]
 
 LEAVES = ("input", "const", "iota")
+LANES = ("cumsum", "cumprod", "argmax", "argmin", "argsort")  # fallbacks along lanes of an axis
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +63,11 @@ class Op:
     @property
     def loc(self) -> Loc | None:
         return self.node.loc if self.node else None
+
+    @property
+    def goes_along_lanes(self) -> bool:
+        """Whether threads can share it although it has no tile: each has some of the lanes."""
+        return self.form == "fallback" and self.name in LANES
 
     @property
     def indexed(self) -> tuple[int, ...]:
