@@ -57,7 +57,7 @@ def on(rows: int, columns: int, dtype: DType = float32) -> dict[str, tuple[DType
 def is_across(p: Program) -> bool:
     emitter = Emitter()
     emitter.entry("step", plan_among(p, (1,), MACHINE))
-    return "s[i0]" in emitter.source()  # an array with an element for each row
+    return "s[i0]" in emitter.source().text()  # an array with an element for each row
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import tinyaot as ta
 from tests.agree import BACKENDS
 from tinyaot.backends.clock import c_with_laps, python_with_laps
+from tinyaot.codegen.source import Call, Function, Source, Step
 from tinyaot.nn import functional as F
 from tinyaot.record import Record
 
@@ -102,9 +103,11 @@ def test_clocks_stand_between_kernels() -> None:
         "    lap()",
         "    return [y]",
     ]
-    c = "  case 0:\n    one(f->b, share, f->error);\n  case 1:\n    two(f->b, share, f->error);\n"
-    text = c_with_laps(c, ["one", "two"], shares=4)
+    regions = tuple(Function(name, "", "", frozenset()) for name in ("one", "two"))
+    levels = ("  case 0:", Call("one"), "  case 1:", Call("two"))
+    c = Source("", "", {}, (Step("step", regions, levels, ""),))
+    text = c_with_laps(c, shares=4).text()
     assert "tinyaot_laps[4][2]" in text and text.count("tinyaot_clock();") == 4
-    first, second = text.index("  one("), text.index("  two(")
+    first, second = text.index("  one(f->b"), text.index("  two(f->b")
     assert text.index("[share][0] +=") < text.index("case 1") < text.index("[share][1] -=")
     assert text.index("[share][0] -=") < first < second < text.index("[share][1] +=")

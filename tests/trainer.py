@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tinyaot as ta
+from tinyaot.codegen.source import Source
 from tinyaot.nn import functional as F
 
 
@@ -24,7 +25,7 @@ class Trainer:
         self.optimizer.step()
         return loss
 
-    def source(self) -> str:
+    def code(self) -> Source:
         self.step.explain()
-        text: str = self.step._specializations[-1].executable.compiled.source
-        return text
+        code: Source = self.step._specializations[-1].executable.compiled.code
+        return code

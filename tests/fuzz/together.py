@@ -19,6 +19,7 @@ from tinyaot.backends import cpu
 from tinyaot.backends.cpu import load
 from tinyaot.backends.toolchain import build
 from tinyaot.codegen.c import _INT_PRODUCT
+from tinyaot.codegen.source import Source
 from tinyaot.errors import BackendError
 
 T = TypeVar("T")
@@ -39,10 +40,11 @@ class Part:
         return getattr(self.loaded, name + self.suffix)
 
 
-def compile_together(sources: Sequence[str]) -> dict[str, Any]:
-    """A library, or a part of one, for each source."""
-    if len(sources) < 2:
-        return {s: load(s) for s in sources}
+def compile_together(codes: Sequence[Source]) -> dict[str, Any]:
+    """A library, or a part of one, for each source, by its text."""
+    if len(codes) < 2:
+        return {code.text(): load(code) for code in codes}
+    sources = [code.text() for code in codes]
     headers, _, _ = sources[0].partition(HEADERS_END)
     products: dict[str, None] = {}
     bodies = []
@@ -68,7 +70,7 @@ class Turns:
 
     def __init__(self, jobs: Sequence[Callable[[], Any]]) -> None:
         self.results: list[Any] = [None] * len(jobs)
-        self.wanted: list[str | None] = [None] * len(jobs)  # the source that a job waits for
+        self.wanted: list[Source | None] = [None] * len(jobs)  # what a job waits for
         self.states = [random.generator.get_state()] * len(jobs)
         self.libraries: dict[str, Any] = {}
         self.turns = [threading.Event() for _ in jobs]
@@ -87,8 +89,9 @@ class Turns:
             for i in left:
                 self._give_turn(i)
             left = [i for i in left if self.wanted[i] is not None]
-            sources = {s for i in left if (s := self.wanted[i]) is not None}
-            self.libraries.update(compile_together(sorted(sources - set(self.libraries))))
+            wanted = {s.text(): s for i in left if (s := self.wanted[i]) is not None}
+            new = sorted(wanted.keys() - self.libraries.keys())
+            self.libraries.update(compile_together([wanted[text] for text in new]))
         return self.results
 
     def _give_turn(self, i: int) -> None:
@@ -111,15 +114,16 @@ class Turns:
         self.turns[i].wait()
         self.turns[i].clear()
 
-    def load(self, source: str, whole: bool = False) -> Any:
+    def load(self, source: Source, whole: bool = False) -> Any:
         """What stands for `cpu.load` in a job."""
-        if source not in self.libraries:
+        text = source.text()
+        if text not in self.libraries:
             i = self.of[threading.current_thread()]
             self.wanted[i] = source
             self.back.set()
             self._wait(i)
             self.wanted[i] = None
-        return self.libraries[source]
+        return self.libraries[text]
 
 
 def run_together(jobs: Sequence[Callable[[], T]]) -> list[T]:

@@ -1,15 +1,16 @@
 """Generated code with a clock between its kernels.
 
-Profiling by rewriting text: a copy of the step, built for a few runs and thrown away, notes the
+Profiling by rewriting: a copy of the step, built for a few runs and thrown away, notes the
 time before its first kernel and after each. The step that a user calls has no clock in it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-_CALL = re.compile(r"^ +(\w+)\(f->b, share, f->error\);$", re.M)
+from tinyaot.codegen.source import Call, Source
+
 _LAPS = """#include <time.h>
 double tinyaot_laps[{shares}][{kernels}];
 static double tinyaot_clock(void) {{
@@ -39,15 +40,9 @@ def python_with_laps(source: str, kernels: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def c_with_laps(source: str, kernels: Sequence[str], shares: int) -> str:
-    """C text that adds the seconds of every kernel to `tinyaot_laps[share][kernel]`.
-
-    kernels: names of the functions that are one, in order.
-    """
-    number = {name: i for i, name in enumerate(kernels)}
-
-    def timed(call: re.Match[str]) -> str:
-        at = f"tinyaot_laps[share][{number[call[1]]}]"
-        return f"  {at} -= tinyaot_clock();\n{call[0]}\n  {at} += tinyaot_clock();"
-
-    return _LAPS.format(shares=shares, kernels=max(len(kernels), 1)) + _CALL.sub(timed, source)
+def c_with_laps(source: Source, shares: int) -> Source:
+    """C that adds the seconds of every kernel to `tinyaot_laps[share][kernel]`."""
+    names = [r.name for r in source.regions]
+    calls = {x: Call(x, lap=f"tinyaot_laps[share][{i}]") for i, x in enumerate(names)}
+    laps = _LAPS.format(shares=shares, kernels=max(len(names), 1))
+    return replace(source.with_calls(calls), helpers=f"{laps}{source.helpers}")

@@ -29,10 +29,10 @@ from tinyaot.backends.toolchain import Build, find_compiler
 from tinyaot.backends.watch import Watch, can_watch
 from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
-from tinyaot.codegen.calls import mark_calls
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.panels import panels_of
 from tinyaot.codegen.products import Size, product_sizes
+from tinyaot.codegen.source import Source
 from tinyaot.codegen.split import split
 from tinyaot.errors import BackendError
 from tinyaot.ir import Output, Program, Value
@@ -80,10 +80,15 @@ class CompiledC:
 
     program: Program
     threads: int
-    source: str
+    code: Source
     entries: dict[str, EntryPoint]
     products: set[Size] = field(default_factory=set)
     kernels: list[KernelInfo] = field(default_factory=list)
+
+    @cached_property
+    def source(self) -> str:
+        """The C text."""
+        return self.code.text()
 
     @cached_property
     def pack_bytes(self) -> int:
@@ -121,17 +126,17 @@ def compile_program(
     threads = threads or thread_count()
     emitter = Emitter()
     fusion = fusion_of(program, machine or this_machine(), threads)
-    made = CompiledC(program, threads, "", {})
+    entries: dict[str, EntryPoint] = {}
+    kernels: list[KernelInfo] = []
     for name, part in fusion.entries.items():
         plan = fusion.plans[name]
         emitted = emitter.entry(name, plan)
         takes = [i.value for i in part.inputs]
-        made.entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan, emitted.checks)
-        for number, (region, text) in enumerate(emitted.regions):
-            kernel = f"{name}_region_{number}"
-            made.kernels.append(
+        entries[name] = EntryPoint(name, part, takes, list(part.outputs), plan, emitted.checks)
+        for region, function in zip(emitted.regions, emitted.step.regions, strict=True):
+            kernels.append(
                 KernelInfo(
-                    kernel,
+                    function.name,
                     name,
                     tuple(op.value for op in region.members),
                     tile_text(region),
@@ -139,11 +144,10 @@ def compile_program(
                     bytes_inside(region, plan.storage),
                     region_flops(region),
                     region.ns * 1e-9,
-                    text,
+                    function.text(),
                 )
             )
-    made.source, made.products = emitter.source(), emitter.sizes
-    return made
+    return CompiledC(program, threads, emitter.source(), entries, emitter.sizes, kernels)
 
 
 def loops() -> dict[str, Any]:
@@ -170,11 +174,11 @@ def unavailable() -> str | None:
 # ---- running ------------------------------------------------------------------------------------
 
 
-def load(source: str, whole: bool = False) -> ctypes.CDLL:
+def load(source: Source, whole: bool = False) -> ctypes.CDLL:
     """The library of a compiled step, whose parts compile side by side unless it is `whole`."""
     most = min(SIDE_BY_SIDE, core_count())
-    parts = [source] if whole else [mark_calls(part) for part in split(fold(source), most)]
-    return ctypes.CDLL(str(Build(parts).path()))
+    parts = [source] if whole else split(fold(source), most)
+    return ctypes.CDLL(str(Build([p.text(marked=not whole) for p in parts]).path()))
 
 
 class Executable:
@@ -198,9 +202,7 @@ class Executable:
         self.program = program
         self.compiled = compiled = compile_program(program, threads)
         self.poison = wants_poison() if poison is None else poison
-        source, names = compiled.source, [k.name for k in compiled.kernels]
-        if clocked:
-            source = c_with_laps(source, names, compiled.threads)
+        source = c_with_laps(compiled.code, compiled.threads) if clocked else compiled.code
         products = {itemsize for *_, itemsize in compiled.products}
         for itemsize in products:
             start(itemsize)

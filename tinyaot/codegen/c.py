@@ -21,6 +21,7 @@ from tinyaot.codegen.nests import Check
 from tinyaot.codegen.panels import packing, panels_of, right_of
 from tinyaot.codegen.printer import C, Printer, literal, neutral
 from tinyaot.codegen.products import Size, product_lines
+from tinyaot.codegen.source import Call, Function, Source, Step
 from tinyaot.ops.core import is_half
 from tinyaot.passes.fusion.figures import tile_text
 from tinyaot.passes.fusion.labels import Atom
@@ -52,10 +53,10 @@ def header(name: str) -> str:
 
 @dataclass(slots=True)
 class Emitted:
-    """Text of one entry point, and of each region in order; what its error slots report."""
+    """One entry point, its regions in order, and what its error slots report."""
 
-    functions: list[str]
-    regions: list[tuple[Region, str]]
+    step: Step
+    regions: list[Region]
     checks: list[Check]
 
 
@@ -65,30 +66,23 @@ class Emitter:
     def __init__(self) -> None:
         self.printer = Printer(C)
         self.kernels: dict[Kernel, str] = {}
-        self.texts: list[str] = []
         self.products: set[str] = set()
         self.sizes: set[Size] = set()  # of all products that pack
         self.has_halves = False  # float16 or bfloat16 values
         self.has_sorts = False
-        self.entries: list[str] = []
+        self.steps: list[Step] = []
 
-    def source(self) -> str:
+    def source(self) -> Source:
         """The whole C file."""
-        parts = [header("runtime.h"), header("vmath.h"), "static const struct tinyaot_runtime *rt;"]
-        parts.append("#define UNUSED(x) ((void)(x))")
-        if self.has_halves:
-            parts.append(header("half.h"))
+        headers = [header("runtime.h"), header("vmath.h"), "#define UNUSED(x) ((void)(x))"]
+        helpers = [header("half.h")] if self.has_halves else []
         if self.has_sorts:
-            parts.append(header("sort.h"))
+            helpers.append(header("sort.h"))
         if self.products:
-            parts.append(_INT_PRODUCT)
-            parts += [f"INT_PRODUCT({C.memory[s]}, {s})" for s in sorted(self.products)]
-        parts.append(
-            "static int64_t pack_bytes;\n"
-            "void tinyaot_link(const struct tinyaot_runtime *runtime, int64_t pack) {\n"
-            "  rt = runtime, pack_bytes = pack;\n}"
-        )
-        return "\n\n".join([*parts, *self.texts, *self.entries]) + "\n"
+            helpers.append(_INT_PRODUCT)
+            helpers += [f"INT_PRODUCT({C.memory[s]}, {s})" for s in sorted(self.products)]
+        kernels = {name: self.printer.kernel(name, k) for k, name in self.kernels.items()}
+        return Source("\n\n".join(headers), "\n\n".join(helpers), kernels, tuple(self.steps))
 
     def entry(self, name: str, plan: FusionPlan) -> Emitted:
         """Emit a plan as `int tinyaot_<name>(void **b)`, which returns 1 after a bad index: an
@@ -97,15 +91,13 @@ class Emitter:
         self.has_halves |= any(is_half(op.dtype.numpy) for op in plan.graph.forms.ops)
         self.has_sorts |= any(op.name == "argsort" for op in plan.graph.forms.ops)
         made = _Entry(self, name, plan)
-        functions = made.run()
-        self.entries += functions
-        return Emitted(functions, made.regions, made.checks)
+        self.steps.append(made.run())
+        return Emitted(self.steps[-1], plan.regions, made.checks)
 
     def kernel(self, kernel: Kernel) -> str:
         """The name of a kernel's function."""
         if kernel not in self.kernels:
-            self.kernels[kernel] = name = f"kernel_{len(self.kernels)}"
-            self.texts.append(self.printer.kernel(name, kernel))
+            self.kernels[kernel] = f"kernel_{len(self.kernels)}"
         return self.kernels[kernel]
 
 
@@ -115,14 +107,16 @@ class _Entry:
         self.where = Addresses(plan, C.memory)
         self.panels = panels_of(plan)
         self.packed: dict[Op, Pointer] = {}
-        self.regions: list[tuple[Region, str]] = []
         self.checks: list[Check] = []
+        self.called: set[str] = set()  # kernels, by the region at hand
+        self.fills = False  # whether that goes over elements itself
         outputs = sum(o.role != "mutated" for _, o in self.g.forms.outputs)
         self.arena = len(self.g.forms.inputs) + outputs
 
-    def run(self) -> list[str]:
+    def run(self) -> Step:
         plan = self.plan
-        cases: list[str] = []
+        cases: list[str | Call] = []
+        regions: list[Function] = []
         level, checked = 0, 0
         for number, region in enumerate(plan.regions):
             if plan.level[region] != level:
@@ -132,21 +126,10 @@ class _Entry:
                 # No level writes another's slots, so all shares decide alike.
                 if checked:
                     cases.append(f"    if (any_error(f->error, 0, {checked})) return;")
-            text = self.region(region, number)
-            self.regions.append((region, text))
-            cases.append(f"    {self.name}_region_{number}(f->b, share, f->error);")
+            regions.append(self.region(region, number))
+            cases.append(Call(regions[-1].name))
         counters = self.counters()
-        step = [
-            f"struct {self.name}_frame {{ void **b; int64_t *error; }};",
-            "",
-            f"static void {self.name}_step(void *frame, int level, int share) {{",
-            f"  struct {self.name}_frame *f = frame;",
-            "  UNUSED(f), UNUSED(share);",
-            "  switch (level) {",
-            *cases,
-            "  }",
-            "}",
-            "",
+        entry = [
             f"int tinyaot_{self.name}(void **b) {{",
             f"  struct {self.name}_frame f = {{b, b[{self.arena + 2}]}};",
             *(f"  const {kind} old{i} = *({kind} *)b[{i}];" for i, kind in counters),
@@ -156,7 +139,7 @@ class _Entry:
             "  return bad;",
             "}",
         ]
-        return [*(text for _, text in self.regions), "\n".join(step)]
+        return Step(self.name, tuple(regions), tuple(cases), "\n".join(entry))
 
     def counters(self) -> list[tuple[int, str]]:
         """Position and type of the leaves of one element that are overwritten: early, as they need
@@ -167,12 +150,11 @@ class _Entry:
         return [(self.g.forms.inputs.index(x), C.memory[x.dtype.short]) for x in leaves]
 
     # ---- a region -------------------------------------------------------------------------------
-    def region(self, region: Region, number: int) -> str:
+    def region(self, region: Region, number: int) -> Function:
+        self.called, self.fills = set(), False
         plan_bytes = padded(self.plan.storage.scratch)
         per_share = plan_bytes + self.panels.nbytes
         lines = [
-            comment(region),
-            f"static void {self.name}_region_{number}(void **b, int share, int64_t *error) {{",
             f"  char *const arena = b[{self.arena}];",
             f"  char *const scratch = (char *)b[{self.arena + 1}]"
             f" + share * ({per_share}L + pack_bytes);",
@@ -206,8 +188,11 @@ class _Entry:
                 lines += self.nest(region, s, at, pad)
             else:
                 lines += self.single(region, s, pad)
-        lines += ["  " * d + "}" for d in range(depth, -1, -1)]
-        return "\n".join(lines)
+        lines += ["  " * d + "}" for d in range(depth, 0, -1)]
+        name, body = f"{self.name}_region_{number}", "\n".join(lines)
+        own = any(op.form == "fallback" for op in region.members)
+        called = frozenset(self.called)
+        return Function(name, comment(region), body, called, self.fills, own)
 
     def tiles(
         self,
@@ -268,6 +253,7 @@ class _Entry:
         kind = C.memory[op.dtype.short]
         if combine == "sum":
             return [*lines, f"{pad}  memset({at}, 0, {tail} * sizeof({kind}));"]
+        self.fills = True
         value = literal(neutral(combine, op.dtype), op.dtype)
         return [*lines, f"{pad}  for (int64_t z = 0; z < {tail}; z++) ({at})[z] = {value};"]
 
@@ -277,6 +263,7 @@ class _Entry:
         for op, combine in lowered.cleared:
             lines += self.clear(op, combine, region, region.tile, pad)
         name = self.emitter.kernel(lowered.kernel)
+        self.called.add(name)
         error = f"error + {len(self.checks)}"
         self.checks += lowered.checks
         return [*lines, f"{pad}{name}({', '.join([*lowered.arguments, error])});"]

@@ -1,63 +1,52 @@
 """One C source as several that compile side by side.
 
 The regions of a step are functions that share nothing but kernels and the runtime's address. So
-each part is the whole text, less the bodies of the regions that other parts have, and the kernels
-that only those call. The text itself stays one, for people and for the record: it is cut by
-rewriting it, as for the clock.
+each part has some of the regions, and the kernels that those call; the first has the steps, too.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
+
+from tinyaot.codegen.source import HIDDEN, Function, Source
 
 ENOUGH = 24_000  # characters of a part, from which on a compiler of its own pays
-_REGION = re.compile(r"^static (void \w+_region_\d+\([^)]*\)) (\{\n.*?^\})\n", re.M | re.S)
-_KERNEL = re.compile(r"^static [^\n]*\b(kernel_\d+)\([^\n]*\{\n.*?^\}\n", re.M | re.S)
-_CALL = re.compile(r"\bkernel_\d+(?=\()")
-_SHARED = re.compile(r"^static (const struct tinyaot_runtime \*rt|int64_t pack_bytes);$", re.M)
-_ENTRY = re.compile(r"^(?=(?:int|void) tinyaot_)", re.M)
-HIDDEN = '__attribute__((visibility("hidden")))'
 
 
-def split(source: str, most: int) -> list[str]:
+def split(source: Source, most: int) -> list[Source]:
     """`source` in at most `most` parts, which link to one object."""
-    regions = list(_REGION.finditer(source))
-    parts = max(1, min(most, len(source) // ENOUGH, len(regions)))
+    regions = source.regions
+    parts = max(1, min(most, len(source.text()) // ENOUGH, len(regions)))
     if parts == 1:
         return [source]
-    owner = balance(source, regions, parts)
-    return [_part(source, regions, [o == part for o in owner], part) for part in range(parts)]
+    hidden = {r.name: replace(r, storage=HIDDEN) for r in regions}
+    owner = balance(source, parts)
+    made = []
+    for part in range(parts):
+        mine = {name: r if o == part else None for (name, r), o in zip(hidden.items(), owner)}
+        called = {k for r in mine.values() if r for k in r.kernels}
+        kernels = {k: text for k, text in source.kernels.items() if k in called}
+        others = tuple(hidden[name] for name, r in mine.items() if not r) if part == 0 else ()
+        cut = replace(source.with_regions(mine), kernels=kernels, part=part, elsewhere=others)
+        made.append(cut)
+    return made
 
 
-def _part(source: str, regions: Sequence[re.Match[str]], own: Sequence[bool], part: int) -> str:
-    pieces, at = [], 0
-    for region, mine in zip(regions, own, strict=True):
-        pieces += [source[at : region.start()], f"{HIDDEN} {region[1]}"]
-        pieces.append(f" {region[2]}\n" if mine else ";\n")
-        at = region.end()
-    called = {k for r, mine in zip(regions, own, strict=True) if mine for k in _CALL.findall(r[2])}
-    text = "".join([*pieces, source[at:]])
-    text = _KERNEL.sub(lambda k: k[0] if k[1] in called else "", text)
-    if part == 0:
-        return _SHARED.sub(rf"{HIDDEN} \1;", text)
-    return _ENTRY.sub("static ", _SHARED.sub(rf"extern {HIDDEN} \1;", text))
-
-
-def balance(source: str, regions: Sequence[re.Match[str]], parts: int) -> list[int]:
+def balance(source: Source, parts: int) -> list[int]:
     """The part of each region. Work is text, a kernel's once in each part that calls it: the
     largest first, each where the sum stays least."""
-    sizes = {k[1]: len(k[0]) for k in _KERNEL.finditer(source)}
-    calls = [set(_CALL.findall(r[2])) for r in regions]
+    regions: Sequence[Function] = source.regions
     have: list[set[str]] = [set() for _ in range(parts)]
     work = [0] * parts
     owner = [0] * len(regions)
 
     def after(i: int, part: int) -> int:
-        return work[part] + len(regions[i][2]) + sum(sizes[k] for k in calls[i] - have[part])
+        new = regions[i].kernels - have[part]
+        return work[part] + len(regions[i].body) + sum(len(source.kernels[k]) for k in new)
 
     for i in sorted(range(len(regions)), key=lambda i: (-after(i, 0), i)):
         owner[i] = best = min(range(parts), key=lambda part: after(i, part))
         work[best] = after(i, best)
-        have[best] |= calls[i]
+        have[best] |= regions[i].kernels
     return owner
