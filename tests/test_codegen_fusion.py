@@ -30,7 +30,7 @@ from tinyaot.passes.fusion.order import topological, wait_for_gradients
 from tinyaot.passes.fusion.plan import plan_among
 from tinyaot.passes.fusion.regions import REASONS, Region
 from tinyaot.record import Decision
-from tinyaot.shapes import DType, TensorType, dtype_of, float32, int64
+from tinyaot.shapes import DType, TensorType, dtype_of, float32, int8, int16, int64, uint8
 
 needs_compiler = pytest.mark.skipif(cpu.unavailable() is not None, reason="no C compiler")
 MACHINE = Machine(lanes=8, l2=512 << 10, flops=65.0)
@@ -465,3 +465,15 @@ def test_sorts_are_stable_and_nan_is_last(dtype: str, n: int) -> None:
     found = cpu.Executable(p, poison=True, threads=2).run("step", [x])
     for expected, got in zip(interpret(p, x), found, strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("to", [uint8, int8, int16])
+def test_a_cast_to_few_bits_keeps_the_low_ones(to: DType) -> None:
+    """Fused or stored: a float that is no uint8 became no uint8."""
+    p = program(
+        {"x": (float32, (64,))}, lambda x: {"y": ops.cast(ops.cast(x, dtype=to), dtype=float32)}
+    )
+    x = np.linspace(-70_000, 70_000, 64, dtype=np.float32)
+    (got,) = cpu.Executable(p).run("step", [x])
+    assert np.array_equal(got, x.astype(np.int32).astype(to.numpy).astype(np.float32))

@@ -42,7 +42,7 @@ from tinyaot.codegen.loops import (
     Within,
 )
 from tinyaot.ops.core import TABLE, is_half
-from tinyaot.shapes import DType, float32, float64
+from tinyaot.shapes import DType, float32, float64, int32, int64, uint32
 
 _CALL = re.compile(r"([a-z_][a-z0-9_]*)\(")
 _ATOM = re.compile(r"[\w.]+(e-\d+f?)?(\([^()]*\))?|\w+\[[^\[\]]*\]")
@@ -179,6 +179,10 @@ class Printer:
         if is_half(target.numpy):
             wide = text if source is float64 else self.cast(text, source, float32)
             return f"{target.short}_of_{'f64' if source is float64 else 'f32'}({wide})"
+        if source.is_floating and target.kind == "int" and target.short not in ("i32", "i64"):
+            # what is no number of the target is undefined in C; NumPy's is the low bits of a wider
+            wide = int64 if target is uint32 else int32
+            text = f"({self.dialect.memory[wide.short]}){text}"
         return f"({self.dialect.memory[target.short]}){text}"
 
     # ---- statements -----------------------------------------------------------------------------
