@@ -67,6 +67,14 @@ def expand(atoms: Iterable[Atom]) -> Axis:
     return out
 
 
+def counts(op: Op) -> bool:
+    """Whether an op is a range of indices, or a view of one: axes that read the same range have
+    nothing else in common."""
+    while op.form == "view":
+        op = op.ins[0]
+    return op.form == "iota"
+
+
 class Labels:
     """For each op: `out` (its axes), `edge[op, i]` (how it sees operand i), `red` (what it sums
     over), and the special cases of edges: `fixed` atoms have a constant index (equal slices),
@@ -189,7 +197,7 @@ class Labels:
                 self.make_enemies(seen)
             bent = self.affine.get((op, i), {})
             for j, (x, y) in enumerate(zip(edge, self.out[src])):
-                if j in bent:
+                if j in bent or (op.form != "view" and counts(src)):
                     continue
                 if contracted and any(a in contracted for a in x):
                     self.later.append((x, y))
