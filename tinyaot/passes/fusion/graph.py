@@ -56,6 +56,7 @@ class Graph:
     seen: dict[Op, list[list[Atom]]] = field(default_factory=dict)  # the same, by axis
     leaf_readers: dict[Op, set[Op]] = field(default_factory=dict)
     signatures: dict[Op, object] = field(default_factory=dict)  # see `model.signature`
+    short: dict[Op, tuple[Atom, Atom]] = field(default_factory=dict)  # see `limits.short_loops`
     repeated: set[int] = field(default_factory=set)  # values that are computed again, here or not
 
     def is_repeated(self, op: Op) -> bool:

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.model import Kind
-from tinyaot.passes.fusion.op import Op
+from tinyaot.passes.fusion.op import LEAVES, Op
 
+COMPARISONS = ("le", "lt", "ge", "gt")
 HUGE = -1e29  # at or below: exp gives 0, a maximum ignores it
 
 Mask = tuple[Atom, Atom, bool]  # (s, t, whether true means s <= t)
@@ -42,6 +43,50 @@ def find_limits(
     return limits
 
 
+def short_loops(g: Graph) -> dict[Op, tuple[Atom, Atom]]:
+    """{op: (s, t)}: an op whose loops over s may end where a tile of t ends, if all that read it
+    share its region. From the last op to the first: what a masked sum or product reads, and what
+    only such ops read."""
+    found: dict[Op, tuple[Atom, Atom]] = {}
+    masks = (mask(g, op) for op in masks_read(g, g.work))
+    for s, t in dict.fromkeys((m[0], m[1]) for m in masks if m):
+        if s is t or s.size != t.size:
+            continue
+        memo: dict[Op, float | None] = {}
+        short: set[Op] = set()
+        for op in reversed(g.ops):
+            space = () if op.form in ("view", *LEAVES) else (*g.flat[op], *g.red[op])
+            if s in space and t in space and stops(g, op, s, t, short, memo):
+                short.add(op)
+                found.setdefault(op, (s, t))
+    return found
+
+
+def stops(g: Graph, op: Op, s: Atom, t: Atom, short: set[Op], memo: dict[Op, float | None]) -> bool:
+    """Whether nothing is lost of op where s lies beyond the tile of t."""
+    values = [beyond(g, a.root, s, t, memo) if s in a.atoms else None for a in g.reads[op]]
+    if op.form == "reduce" and s in g.red[op]:
+        return is_neutral(op, values[0])
+    if op.form == "dot" and (s in g.red[op] or t in g.red[op]):
+        return 0 in values
+    if op.form not in ("map", "random", "dot", "reduce") or op in g.outputs or t in g.red[op]:
+        return False
+    return all(user in short and reads_both(g, user, op, s, t) for user in g.users[op])
+
+
+def reads_both(g: Graph, user: Op, op: Op, s: Atom, t: Atom) -> bool:
+    """Whether a reader's s and t are those of what it reads."""
+    both = {(s, s), (t, t)}
+    return all(both <= set(a.pairs) for a in g.reads[user] if a.root is op)
+
+
+def is_neutral(op: Op, beyond: float | None) -> bool:
+    """Whether a reduction drops such values."""
+    if op.name == "amax":
+        return beyond is not None and beyond <= HUGE
+    return op.name == "sum" and beyond == 0
+
+
 def masks_read(g: Graph, members: Sequence[Op]) -> list[Op]:
     """Conditions of the selections that these ops' loops compute."""
     found: dict[Op, None] = {}
@@ -63,7 +108,7 @@ def mask(g: Graph, op: Op) -> Mask | None:
     if op.name == "logical_not":
         inner = mask(g, g.reads[op][0].root)
         return (inner[0], inner[1], not inner[2]) if inner else None
-    if op.name not in ("le", "lt", "ge", "gt"):
+    if op.name not in COMPARISONS:
         return None
     atoms = []
     for access in g.reads[op]:
@@ -97,10 +142,7 @@ def neutral(
         return True
     values = [beyond(g, a.root, s, t, memo) if s in a.atoms else None for a in g.reads[op]]
     if op.form == "reduce" and s in g.red[op]:
-        v = values[0]
-        if op.name == "amax":
-            return v is not None and v <= HUGE
-        return op.name == "sum" and v == 0
+        return is_neutral(op, values[0])
     if op.form == "dot" and (s in g.red[op] or kind[op] in ("acc", "own")):
         return 0 in values
     if op.form not in ("map", "random", "dot", "reduce"):

@@ -17,7 +17,7 @@ from functools import cache
 from tinyaot.passes.fusion.accesses import Access
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
-from tinyaot.passes.fusion.limits import find_limits
+from tinyaot.passes.fusion.limits import find_limits, short_loops
 from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.model import (
     Kind,
@@ -78,6 +78,13 @@ class Region:
 
     def extent(self, a: Atom) -> int:
         return self.block.get(a, a.size)
+
+    def share(self, a: Atom) -> float:
+        """The part of a label's extent that is run, on average: a limit ends it with each tile."""
+        if a not in self.limits:
+            return 1.0
+        ends = range(0, a.size, self.block[self.limits[a]])
+        return (sum(ends) + a.size) / (a.size * len(ends))
 
     def settle(self, g: Graph) -> None:
         """Where big accumulations keep a prefix of the tile's labels, threads share that prefix and
@@ -212,6 +219,12 @@ def grow(
     return out
 
 
+def short_loop(g: Graph, op: Op, tile: Collection[Atom]) -> dict[Atom, Atom]:
+    """The limit of an op's loops over such tiles, if all that read it are members, too."""
+    s, t = g.short.get(op, (None, None))
+    return {s: t} if s and t and t in tile and s not in tile else {}
+
+
 def is_small(g: Graph, op: Op, alone: Callable[[Op], float]) -> bool:
     """Whether an op is worth one thread's time without tiles: no more than a region of its own."""
     return volume(g.space(op), whole) <= SMALL and float(op_ns(g, op, whole)) <= alone(op)
@@ -239,7 +252,8 @@ def accumulation(
     for a in reversed(tile):
         block[a] = min(a.size, left)
         left = max(1, left // block[a])
-    cost = float(region_ns(g, [op], {op: "acc"}, tile, block, 1)) / threads
+    limits = short_loop(g, op, tile)
+    cost = float(region_ns(g, [op], {op: "acc"}, tile, block, 1, limits)) / threads
     if threads > 1:  # each thread's part is read again, to be added up; they share the adding
         cost += op.type.nbytes / g.machine.rate(op.type.nbytes)
     made_here = [r.type.nbytes for r in g.needs[op] if r in members and kind[r] == "row"]
@@ -352,6 +366,7 @@ def prices_alone(machine: Machine, threads: int) -> dict[object, float]:
 
 def partition(g: Graph, threads: int) -> list[Region]:
     """Cover all work with regions. Raises Stuck when overwrites wait for each other."""
+    g.short = short_loops(g)
     memory: dict[Op, float] = {}
     alike = prices_alone(g.machine, threads)
 
