@@ -86,8 +86,9 @@ class Recomputed:
 @dataclass(frozen=True)
 class Kernel:
     """A piece of emitted code: its text, the ids of the values it computes, what it costs: bytes
-    that cross its border, FLOPs, the seconds that the cost model expects, and those of a run (None
-    until `Record.time`)."""
+    that cross its border, FLOPs that it runs (a loop that ends with a mask runs fewer than its ops
+    have), the seconds that the cost model expects, and those of a run (None until `Record.time`).
+    """
 
     name: str
     source: str

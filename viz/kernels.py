@@ -31,7 +31,7 @@ def show_kernels(out: Console, record: Any) -> None:
     title = f"Kernels: {len(kernels)}, {bytes_text(sum(k.bytes for k in kernels))} moved"
     if kept:
         title += f", {bytes_text(sum(kept.values()))} kept inside"
-    columns = ["kernel", "ops", "bytes", "FLOPs", "expected", "measured", "share"]
+    columns = ["kernel", "ops", "bytes", "FLOPs run", "expected", "measured", "share"]
     columns.insert(3, "inside" if kept else "line")
     rows = table(title, *columns, numbers=(2, 4, 5, 6, 7, *((3,) if kept else ())))
     rows.columns[0].no_wrap = True

@@ -49,7 +49,7 @@ SIDE_BY_SIDE = 2  # compilers at most, and no more than cores
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
     """A region for the record: the ids of the values it makes, the bytes that cross its border and
-    those that do not, its FLOPs, and the seconds that the model expects."""
+    those that do not, the FLOPs that it runs, and the seconds that the model expects."""
 
     name: str
     entry: str
@@ -142,7 +142,7 @@ def compile_program(
                     tile_text(region),
                     region_bytes(plan.graph, region, plan.schedule),
                     bytes_inside(region, plan.storage),
-                    region_flops(region),
+                    region_flops(plan.graph, region),
                     region.ns * 1e-9,
                     function.text(),
                 )

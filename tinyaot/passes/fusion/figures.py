@@ -61,14 +61,16 @@ def bytes_read(access: Access) -> int:
     return access.root.dtype.itemsize * math.prod(a.size for a in access.atoms)
 
 
-def region_flops(region: Region) -> int:
-    """FLOPs of the members, by the table's convention."""
-    total = 0
+def region_flops(g: Graph, region: Region) -> int:
+    """FLOPs that the members run, by the table's convention: loops that a mask ends are counted as
+    far as they go."""
+    total = 0.0
     for op in region.members:
         primitive = TABLE.get(op.name)
         if primitive is not None and op.form not in ("concat", "view"):
-            total += primitive.flops([x.type for x in op.ins], op.type, op.attrs)
-    return total
+            flops = primitive.flops([x.type for x in op.ins], op.type, op.attrs)
+            total += flops * math.prod(map(region.share, {*g.flat[op], *g.red[op]}))
+    return round(total)
 
 
 def tile_text(region: Region) -> str:
