@@ -76,6 +76,10 @@ class Cost:
             self.flops + other.flops, self.bytes + other.bytes, self.seconds + other.seconds
         )
 
+    def part(self, share: float) -> Cost:
+        """The cost of a share of it."""
+        return Cost(round(share * self.flops), round(share * self.bytes), share * self.seconds)
+
 
 FREE = Cost()
 

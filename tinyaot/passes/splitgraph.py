@@ -7,6 +7,10 @@ run twice. `frontier` finds the best choices.
 Prices are whole numbers (FLOPs, or picoseconds), so that sums and comparisons of choices are exact:
 an optimum is one, and not one up to rounding.
 
+Where a loop ends with a mask (`fusion.shares`), its ops cost the part that is run. What such a loop
+makes has to be made whole if it is kept, which takes the other part: about as much as computing the
+part again, and the bytes. So no cut saves it.
+
 Where loops are fused, a cheap map is no choice: every loop that reads it computes it from what is
 stored (`Rates.inline`), forward or backward. Such a map is not in the network; who reads it reads
 what lies behind it.
@@ -22,8 +26,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tinyaot.cost import FREE, Cost, Rates, node_cost
-from tinyaot.ir import Program, Value, live_nodes
+from tinyaot.ir import Node, Program, Value, live_nodes
 from tinyaot.ops.core import TABLE
+from tinyaot.passes.fusion.shares import WHOLE, shares_of
 from tinyaot.passes.mincut import INFINITY
 from tinyaot.passes.storage import is_constant, storages_of
 
@@ -34,8 +39,9 @@ PICO = 1e12  # picoseconds in a second: the unit of prices in time
 class Choice:
     """What to save and, as it follows, what to compute again; ids are of storages.
 
-    `bytes` are those of the saved storages, `cost` is that of everything computed again, and
-    `price` the same in the objective's unit."""
+    `bytes` are those of the saved storages, `cost` is that of everything computed again (and of
+    what loops that a mask ends early run beyond it, where all they make is saved), and `price` the
+    same in the objective's unit."""
 
     saved: frozenset[int]
     recomputed: tuple[int, ...]
@@ -79,7 +85,9 @@ class SplitGraph:
             for id_ in self.needs[user]:
                 self.users[id_].append(user)
         self.size = {id_: program.values[id_].type.nbytes for id_ in self.nodes}
-        self.never_saved = self.inside  # only ever computed again
+        self.shares = shares_of(program) if rates.inline else WHOLE
+        self.wide = self.shares.wide - self.once
+        self.never_saved = self.inside | self.wide  # by a best choice
         self._set_prices(objective, rates)
 
     def _overwritten(self) -> set[int]:
@@ -186,27 +194,51 @@ class SplitGraph:
                 found[id_] = None
         return list(found)
 
+    def _inlined(self, node: Node) -> list[Node]:
+        """The maps that a node's loop makes anew to read them. (That of a map is the loop of who
+        reads it, which may make them anyway.)"""
+        found: dict[int, Node] = {}
+        stack = list(node.inputs) if TABLE[node.op].kind != "map" else []
+        while stack:
+            id_ = self.storages.root[stack.pop().id]
+            if id_ in self.behind and id_ not in found:
+                found[id_] = self.forward[id_]
+                stack += found[id_].inputs
+        return list(found.values())
+
     def _set_prices(self, objective: str, rates: Rates) -> None:
         # A node that only the backward needs runs once, wherever that is.
         given = [o.value for o in self.program.outputs_of("user", "mutated")]
         forward = [n for n in self.program.nodes if n.phase in (None, "forward")]
         runs_anyway = {r.id for n in live_nodes(forward, given) for r in n.results}
         self.cost: dict[int, Cost] = {}
+        self.rest: dict[int, Cost] = {}  # of what is wide: what is not run of it
         self.price: dict[int, float] = {}  # whole, or infinite
         for id_, node in self.nodes.items():
             if node is None:
                 self.cost[id_], self.price[id_] = FREE, INFINITY
                 continue
-            cost = node_cost(node, rates, copies=True) if id_ in runs_anyway else FREE
-            self.cost[id_] = cost
-            time = round(cost.seconds * PICO)
-            self.price[id_] = time if objective == "time" else cost.flops
+            cost = FREE
+            if id_ in runs_anyway:
+                made = [self._run_cost(n, copies=True) for n in (node, *self._inlined(node))]
+                cost = sum(made, FREE)
+            self.cost[id_], self.price[id_] = cost, self._price(cost)
             if id_ in self.once:
                 self.price[id_] = INFINITY
+            if id_ in self.wide:
+                self.rest[id_] = node_cost(node, rates).part(1 - self.shares.run[id_])
         is_view = self.storages.is_view
         self.step = sum(
-            (node_cost(n, rates, copies=not is_view(n)) for n in self.program.nodes), FREE
+            (self._run_cost(n, copies=not is_view(n)) for n in self.program.nodes), FREE
         )
+
+    def _run_cost(self, node: Node, *, copies: bool) -> Cost:
+        """What is run of a node, where loops end with the tile."""
+        cost = node_cost(node, self.rates, copies=copies)
+        return cost.part(self.shares.run.get(node.results[0].id, 1.0)) if self.shares.run else cost
+
+    def _price(self, cost: Cost) -> int:
+        return round(cost.seconds * PICO) if self.objective == "time" else cost.flops
 
     # ---- choices ----
 
@@ -220,17 +252,18 @@ class SplitGraph:
             id_ = stack.pop()
             if id_ in again or id_ in kept:
                 continue
-            if (id_ in allowed and id_ not in self.never_saved) or self.nodes[id_] is None:
+            if id_ in allowed or self.nodes[id_] is None:
                 kept.add(id_)
             else:
                 again[id_] = None
                 stack += self.needs[id_]
+        more = [self.rest[id_] for id_ in sorted(kept & self.wide)]
         return Choice(
             frozenset(kept),
             tuple(id_ for id_ in self.nodes if id_ in again),
             sum(self.size[id_] for id_ in kept),
-            sum((self.cost[id_] for id_ in again), FREE),
-            sum(int(self.price[id_]) for id_ in again),
+            sum((self.cost[id_] for id_ in again), sum(more, FREE)),
+            sum(int(self.price[id_]) for id_ in again) + sum(map(self._price, more)),
         )
 
     def seconds_of(self, price: int) -> float:
