@@ -436,24 +436,3 @@ def test_long_attention_keeps_no_square() -> None:
     for d in told:
         price = d.numbers["seconds"] if d.kind == "save" else d.numbers["flip_bytes"]
         assert price > 0 and d.reason
-
-
-def test_of_fused_code_more_is_saved_where_that_plans_a_smaller_peak() -> None:
-    cheap = Rates(1.0, 1.0, math.inf, 0.0, "a test: saving is cheap", saved=1e-12, inline=1e-12)
-    peaks: list[int] = []
-
-    def chosen(sign: int) -> tuple[str, int]:
-        """By planned peaks that fall (-1) or rise (1) with what is saved: the reason and peak."""
-
-        def peak_of(candidate: Program) -> int:
-            saved = sum(o.value.type.nbytes for o in candidate.outputs_of("saved"))
-            peaks.append(10**6 + sign * saved)
-            return peaks[-1]
-
-        log: list[Decision] = []
-        made = partition(chain(), rates=cheap, time_slack=1e9, peak_of=peak_of, log=log)
-        return next(d.reason for d in log if d.kind == "partition"), peak_of(made)
-
-    assert chosen(1) == ("fewest-bytes", min(peaks))
-    peaks.clear()
-    assert chosen(-1) == ("least-peak", min(peaks)) and len(set(peaks)) > 1

@@ -46,8 +46,9 @@ def this_machine() -> Machine:
 
 
 def rates() -> Rates:
-    """What partition should reckon with: one core of this machine, running fused loops. A store
-    that misses the cache also reads the line, so a saved byte goes through memory three times."""
+    """What partition should reckon with: one core of this machine, running fused loops. A saved
+    byte is written once and read once; stores that miss the cache are as fast as loads (measured
+    from 16 MB on: 13 to 15 GB/s, and 14 to 17)."""
     machine = this_machine()
     return Rates(
         product=machine.flops * 1e9,
@@ -55,7 +56,7 @@ def rates() -> Rates:
         bandwidth=math.inf,
         node=0.0,
         origin="the fused C code's cost model",
-        saved=3 / (machine.memory_rate * 1e9),
+        saved=2 / (machine.memory_rate * 1e9),
         inline=KEEP * 1e-9,
     )
 

@@ -157,31 +157,32 @@ class Search:
         looked = dict.fromkeys([*candidates, self.recompute_all])
         return Found(least_of(candidates), list(looked), "least-peak")
 
-    def fewest_bytes(self, slack: float) -> Found:
-        """Where fusion decides what has memory at all, no plan of single nodes tells the peak: the
-        fewest saved bytes among the choices within `slack` of the fastest, unless saving more leads
-        to a smaller peak there, or to the same one sooner."""
+    def least_price(self, slack: float) -> Found:
+        """Where fusion decides what has memory at all, fewer saved bytes need not be a smaller
+        peak, but each has its price: the fastest, with that. In a program that is planned quickly,
+        the least planned peak of it, of the fewest bytes within `slack` of it, and of saving
+        everything, if that is as fast."""
         graph, frontier = self.graph, self.frontier
-        fastest = self.save_all
-        if graph.objective == "time":
-            fastest = self.candidate("min_cut", frontier.cut(Fraction(graph.rates.saved * PICO)))
         corners = self.corners()
-        fastest = min([self.save_all, fastest, *corners], key=lambda c: c.seconds)
-        limit = (1 + slack) * fastest.seconds
-        for at, (nbytes, price) in enumerate(frontier.corners):
-            seconds = graph.seconds_of(price) + graph.rates.saved * nbytes
-            if graph.step.seconds + seconds <= limit:
-                corners.append(self.candidate("min_cut", frontier.choice(at)))
-                break
-        least = min((c for c in corners if c.seconds <= limit), key=lambda c: c.choice.bytes)
-        looked = list(dict.fromkeys([self.save_all, fastest, least]))
-        chosen, reason = least, "fewest-bytes"
+        if graph.objective == "time":
+            best = frontier.cut(Fraction(graph.rates.saved * PICO))
+            corners.append(self.candidate("min_cut", best))
+        fastest = min(corners, key=lambda c: c.seconds)
+        looked, chosen = [self.save_all, fastest], fastest
         if self.peak_of and len(graph.program.nodes) < SMALL:  # a plan takes a fuse
+            limit = (1 + slack) * fastest.seconds
+            for at, (nbytes, price) in enumerate(frontier.corners):
+                seconds = graph.seconds_of(price) + graph.rates.saved * nbytes
+                if graph.step.seconds + seconds <= limit:
+                    corners.append(self.candidate("min_cut", frontier.choice(at)))
+                    break
+            able = [c for c in corners if c.seconds <= limit]
+            looked.append(min(able, key=lambda c: c.choice.bytes))
             for c in looked:
-                able = c.seconds <= limit and c.choice.bytes < chosen.peak
-                if able and (c.peak, c.seconds) < (chosen.peak, chosen.seconds):
-                    chosen, reason = c, "least-peak"
-        return Found(chosen, looked, reason)
+                if c in able and c.choice.bytes < chosen.peak:
+                    chosen = min(chosen, c, key=lambda c: (c.peak, c.seconds))
+        reason = "fastest" if chosen is fastest else "least-peak"
+        return Found(chosen, list(dict.fromkeys(looked)), reason)
 
     def within(self, budget: int | float) -> Found:
         """The fastest rung whose planned peak keeps the budget, or a choice between that and the

@@ -49,8 +49,9 @@ def partition(
 
     What to look at: the clones' origins, and in the record what each flip would have cost.
 
-    `rates`: the machine's. Where they price saved bytes (fused code), the choice is the fewest
-    saved bytes instead of the least planned peak, unless saving more plans a smaller one.
+    `rates`: the machine's. Where they price saved bytes (fused code), the choice is the fastest at
+    that price, unless a plan shows a smaller peak within `time_slack`: a plan takes long there, and
+    of large programs none is made.
     `peak_of`: the planned peak in bytes of a program that this pass gives, for a backend with a
     plan of its own; called a few times.
 
@@ -112,7 +113,7 @@ def _choose(search: Search, strategy: Strategy, budget: int | float | None, slac
         return search.preset(search.recompute_all, budget)
     if budget is not None:
         return search.within(budget)
-    return search.fewest_bytes(slack) if graph.rates.saved else search.least_peak(slack)
+    return search.least_price(slack) if graph.rates.saved else search.least_peak(slack)
 
 
 def _roots(graph: SplitGraph, strategy: Callable[[Program], Iterable[int]]) -> set[int]:
