@@ -293,9 +293,9 @@ def compile(
     backend: "auto", "numpy", "c", "cupy"; partition: "min_cut", "save_all", "recompute_all", or a
     function `(Program) -> set of value ids to save`; memory_budget: None, bytes (int), or a
     fraction (float) between the least planned peak (0) and that of saving all (1); time_slack: how
-    much slower than the fastest a plan may be to save memory ("c" makes such plans for small
-    programs only); cost: "time" or "flops"; keep_grads: leave behind the `.grad` of what the
-    function updates, too; record: keep stage programs and decisions.
+    much slower than the fastest a plan may be to save memory; cost: "time" or "flops"; keep_grads:
+    leave behind the `.grad` of what the function updates, too; record: keep stage programs and
+    decisions.
 
     Raises ArgumentError (BudgetError) for a wrong option, and BackendError for a backend that
     cannot work here.

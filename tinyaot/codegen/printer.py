@@ -181,8 +181,8 @@ class Printer:
             return f"{target.short}_of_{'f64' if source is float64 else 'f32'}({wide})"
         if source.is_floating and target.kind == "int" and target.short not in ("i32", "i64"):
             # what is no number of the target is undefined in C; NumPy's is the low bits of a wider
-            wide = int64 if target is uint32 else int32
-            text = f"({self.dialect.memory[wide.short]}){text}"
+            whole = int64 if target is uint32 else int32
+            text = f"({self.dialect.memory[whole.short]}){text}"
         return f"({self.dialect.memory[target.short]}){text}"
 
     # ---- statements -----------------------------------------------------------------------------

@@ -158,29 +158,33 @@ class Search:
         return Found(least_of(candidates), list(looked), "least-peak")
 
     def least_price(self, slack: float) -> Found:
-        """Where fusion decides what has memory at all, fewer saved bytes need not be a smaller
-        peak, but each has its price: the fastest, with that. In a program that is planned quickly,
-        the least planned peak of it, of the fewest bytes within `slack` of it, and of saving
-        everything, if that is as fast."""
+        """Where fusion decides what has memory at all, a saved byte has a price, and fewer of them
+        need not be a smaller peak. The least peak of those within `slack` of the fastest: planned,
+        of the fastest, the fewest bytes and saving everything, where a program is planned quickly;
+        else estimated."""
         graph, frontier = self.graph, self.frontier
-        corners = self.corners()
+        corners = self.corners(count=HULL)
         if graph.objective == "time":
             best = frontier.cut(Fraction(graph.rates.saved * PICO))
             corners.append(self.candidate("min_cut", best))
         fastest = min(corners, key=lambda c: c.seconds)
-        looked, chosen = [self.save_all, fastest], fastest
+        limit = (1 + slack) * fastest.seconds
+        for at, (nbytes, price) in enumerate(frontier.corners):
+            seconds = graph.seconds_of(price) + graph.rates.saved * nbytes
+            if graph.step.seconds + seconds <= limit:
+                corners.append(self.candidate("min_cut", frontier.choice(at)))
+                break
+        able = [c for c in dict.fromkeys(corners) if c.seconds <= limit]
+        chosen = fastest
         if self.peak_of and len(graph.program.nodes) < SMALL:  # a plan takes a fuse
-            limit = (1 + slack) * fastest.seconds
-            for at, (nbytes, price) in enumerate(frontier.corners):
-                seconds = graph.seconds_of(price) + graph.rates.saved * nbytes
-                if graph.step.seconds + seconds <= limit:
-                    corners.append(self.candidate("min_cut", frontier.choice(at)))
-                    break
-            able = [c for c in corners if c.seconds <= limit]
-            looked.append(min(able, key=lambda c: c.choice.bytes))
+            looked = [self.save_all, fastest, min(able, key=lambda c: c.choice.bytes)]
             for c in looked:
                 if c in able and c.choice.bytes < chosen.peak:
                     chosen = min(chosen, c, key=lambda c: (c.peak, c.seconds))
+        else:
+            estimate = Estimate(graph)
+            chosen = min(able, key=lambda c: (estimate(c.choice), c.seconds))
+            looked = [self.save_all, fastest, chosen]
         reason = "fastest" if chosen is fastest else "least-peak"
         return Found(chosen, list(dict.fromkeys(looked)), reason)
 

@@ -49,9 +49,8 @@ def partition(
 
     What to look at: the clones' origins, and in the record what each flip would have cost.
 
-    `rates`: the machine's. Where they price saved bytes (fused code), the choice is the fastest at
-    that price, unless a plan shows a smaller peak within `time_slack`: a plan takes long there, and
-    of large programs none is made.
+    `rates`: the machine's. Where they price saved bytes (fused code), a plan takes long: the peaks
+    of large programs are estimated.
     `peak_of`: the planned peak in bytes of a program that this pass gives, for a backend with a
     plan of its own; called a few times.
 
