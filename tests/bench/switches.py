@@ -16,7 +16,7 @@ from unittest import mock
 
 from tinyaot import passes
 from tinyaot.ir import Node, Program
-from tinyaot.passes.fusion import forms, graph, regions, storage
+from tinyaot.passes.fusion import forms, graph, order, regions, storage
 from tinyaot.passes.fusion import plan as fusion_plan
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.op import Op
@@ -178,7 +178,7 @@ SWITCHES = [
         C,
     ),
     Switch(
-        "fuse: recompute late", (attribute(forms, "wait_for_gradients", lambda _: None),), {}, C
+        "fuse: recompute late", (attribute(order, "wait_for_gradients", lambda _: None),), {}, C
     ),
     Switch(
         "schedule: levels side by side",

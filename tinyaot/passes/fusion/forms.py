@@ -16,12 +16,7 @@ from tinyaot.errors import BackendError
 from tinyaot.ir import Node, Output, Program
 from tinyaot.ops.core import TABLE, Attrs, is_half
 from tinyaot.passes.fusion.op import LEAVES, Form, Op
-from tinyaot.passes.fusion.order import (
-    scalar_ops,
-    topological,
-    wait_for_gradients,
-    written,
-)
+from tinyaot.passes.fusion.order import topological
 from tinyaot.shapes import DType, TensorType, float32
 
 # Reason codes of the copies that remain.
@@ -295,15 +290,7 @@ class _Converter:
             outputs.append((out, o))
             if o.role == "mutated" and o.of is not None:
                 overwrites[out] = leaf[o.of]
-        # Growth walks in this order: what depends on scalars alone (step sizes), then forward,
-        # backward and update, each as it was written and not as a schedule has it, since a gradient
-        # should come before the recomputation that it meets.
-        scalars = scalar_ops(self.order)
-        order = sorted(self.order, key=lambda op: (op not in scalars, *written(op)))
-        roots = [*inputs, *(op for op, _ in outputs)]
-        ops = topological(order, roots)
-        wait_for_gradients(ops)
-        ops = topological(ops, roots)
+        ops = topological(self.order, [*inputs, *(op for op, _ in outputs)])
         return Forms(ops, outputs, overwrites, inputs)
 
 

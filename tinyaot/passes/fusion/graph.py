@@ -20,7 +20,7 @@ from tinyaot.passes.fusion.forms import Forms
 from tinyaot.passes.fusion.labels import Atom, Labels
 from tinyaot.passes.fusion.machine import LOAD, RANDOM, Machine
 from tinyaot.passes.fusion.op import LEAVES, Op
-from tinyaot.passes.fusion.order import topological
+from tinyaot.passes.fusion.order import growth_order, topological
 from tinyaot.passes.storage import raising
 
 KEEP = 0.55  # ns an element: what a store and a load cost; dearer maps are stored
@@ -94,7 +94,7 @@ class Graph:
 def build(forms: Forms, machine: Machine) -> Graph:
     """Label the ops and decide what is stored."""
     g = Graph(forms, machine)
-    g.ops = forms.ops
+    g.ops = growth_order(forms.ops, [*forms.inputs, *(op for op, _ in forms.outputs)])
     while True:
         labels = Labels(g.ops)
         try:

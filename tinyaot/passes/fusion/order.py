@@ -52,6 +52,16 @@ def topological(order: Iterable[Op], roots: Iterable[Op]) -> list[Op]:
     return done
 
 
+def growth_order(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
+    """What depends on scalars alone (step sizes), then forward, backward and update, each as it was
+    written and not as a schedule has it, since a gradient should come before the recomputation that
+    it meets."""
+    scalars = scalar_ops(ops)
+    found = topological(sorted(ops, key=lambda op: (op not in scalars, *written(op))), roots)
+    wait_for_gradients(found)
+    return topological(found, roots)
+
+
 def wait_for_gradients(ops: Sequence[Op]) -> None:
     """Give what the backward computes of forward values alone, recomputations and factors of a
     derivative, the gradient that it first meets as something to wait for: beside the forward it
