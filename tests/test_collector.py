@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+from typing import Any
 
 import pytest
 
@@ -36,11 +38,16 @@ def test_who_switched_it_off_finds_it_off() -> None:
         gc.enable()
 
 
-def test_a_compile_pauses_it() -> None:
-    @ta.compile(backend="numpy")
-    def double(x: ta.Tensor) -> ta.Tensor:
-        assert not gc.isenabled()  # when it is traced
-        return x * 2
+def test_a_compile_pauses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = importlib.import_module("tinyaot.compile")
+    capture, enabled = compiler.capture, []
 
+    def watched(*args: Any) -> Any:
+        enabled.append(gc.isenabled())
+        return capture(*args)
+
+    monkeypatch.setattr(compiler, "capture", watched)
+    double = ta.compile(lambda x: x * 2, backend="numpy")
     assert double(ta.tensor([1.0])).tolist() == [2.0]
+    assert enabled == [False]
     assert gc.isenabled()
