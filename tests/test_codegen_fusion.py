@@ -477,3 +477,19 @@ def test_a_cast_to_few_bits_keeps_the_low_ones(to: DType) -> None:
     x = np.linspace(-70_000, 70_000, 64, dtype=np.float32)
     (got,) = cpu.Executable(p).run("step", [x])
     assert np.array_equal(got, x.astype(np.int32).astype(to.numpy).astype(np.float32))
+
+
+@needs_compiler
+def test_threads_share_the_lanes_of_a_sort() -> None:
+    def body(x: Sym, y: Sym) -> dict[str, Sym]:
+        best = ops.argsort(x, axis=1, descending=True)
+        first = ops.slice(best, starts=(0, 0), stops=(64, 1), steps=(1, 1))
+        return {"hits": ops.sum(ops.cast(ops.eq(first, y), dtype=float32), axes=(0, 1))}
+
+    p = program({"x": (float32, (64, 100)), "y": (int64, (64, 1))}, body)
+    regions = plan_among(p, (2,), MACHINE).regions
+    (sort,) = (r for r in regions if r.members[0].name == "argsort")
+    assert len(sort.members) == 1
+    assert "* (share + 1) / 2" in next(
+        k.source for k in check(p, threads=2).kernels if "argsort" in k.source
+    )

@@ -20,6 +20,7 @@ from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.limits import find_limits, short_loops
 from tinyaot.passes.fusion.machine import Machine
 from tinyaot.passes.fusion.model import (
+    BARRIER,
     Kind,
     best_block,
     gemm_dims,
@@ -199,7 +200,7 @@ def grow(
         if answer == "row" and op is not seed:
             if too_big(g, op, seed, tile):
                 answer = SCRATCH
-            elif not tile and not is_small(g, op, alone):
+            elif not tile and (shared_out(g, seed, threads) or not is_small(g, op, alone)):
                 answer = CHEAPER_APART
         elif answer == "acc" and g.machine.grid:
             answer = MANY_ADD
@@ -228,6 +229,11 @@ def short_loop(g: Graph, op: Op, tile: Collection[Atom]) -> dict[Atom, Atom]:
 def is_small(g: Graph, op: Op, alone: Callable[[Op], float]) -> bool:
     """Whether an op is worth one thread's time without tiles: no more than a region of its own."""
     return volume(g.space(op), whole) <= SMALL and float(op_ns(g, op, whole)) <= alone(op)
+
+
+def shared_out(g: Graph, op: Op, threads: int) -> bool:
+    """Whether threads share an op without a tile, which must be alone, and gain by that."""
+    return op.goes_along_lanes and float(op_ns(g, op, whole)) * (1 - 1 / threads) > 2 * BARRIER
 
 
 def accumulation(
