@@ -142,8 +142,8 @@ def test_files_that_are_no_programs(invoke: Invoke, tmp_path: Path, user_file: P
         assert (code, out) == (2, "") and words in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["net", "fast"])
-def test_a_module_is_traced_with_the_arguments_of_its_forward(
+@pytest.mark.parametrize("name", ["net", "fast", "any_number"])
+def test_a_module_or_any_callable_is_traced_with_the_example_inputs(
     invoke: Invoke, tmp_path: Path, name: str
 ) -> None:
     file = tmp_path / "user.py"
@@ -151,6 +151,8 @@ def test_a_module_is_traced_with_the_arguments_of_its_forward(
         "import tinyaot as ta\n"
         "net = ta.nn.Linear(3, 2)\n"
         "fast = ta.compile(net, backend='numpy')\n"
+        "def any_number(*args):\n"
+        "    return net(*args)\n"
         "def example_inputs():\n"
         "    return (ta.ones(4, 3),)\n"
     )

@@ -101,12 +101,14 @@ def from_file(path: Path, name: str) -> tuple[Any, tuple[Any, ...]]:
         known = [k for k, v in vars(module).items() if inspect.isfunction(v) and k[0] != "_"]
         raise UsageError(f"{path} has no function {name!r}; it has {', '.join(known) or 'none'}")
     signature = inspect.signature(_called(function))
+    examples = getattr(module, "example_inputs", None)
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
     try:
         signature.bind()
-        return function, ()
+        if not (takes_any and callable(examples)):
+            return function, ()
     except TypeError:
         pass
-    examples = getattr(module, "example_inputs", None)
     if not callable(examples):
         raise UsageError(
             f"{name}{signature} takes arguments: define example_inputs() in {path}, "
