@@ -139,8 +139,8 @@ TABLE = """
 - plan = plan_fusion(part, threads, machine)
 + plan = plan_fusion(entries[next(iter(entries))], threads, machine)
 @ passes/regions.py freed-a-level-early: fuse ir_cases semantics
-- last=max(places[root].last, last)
-+ last=places[root].last
+- replace(places[root], last=last)
++ replace(places[root], last=places[root].last)
 @ passes/regions.py saved-values-at-one-place: codegen_random semantics fuse
 - saved += padded(place.nbytes)
 + saved += 0
