@@ -34,6 +34,8 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fopenmp-simd",
+    "-Werror=incompatible-pointer-types",  # as from gcc 14 on
+    "-Werror=int-conversion",
 )
 # Steps: a recomputed value is the saved one, bit for bit. More optimisation than -O1 takes half as
 # long again and gains nothing, but for -fgcse, which keeps constants of loops in registers at no

@@ -211,9 +211,10 @@ void LOCAL(panels) TINYAOT_PANELS(T) {
 
 void NAME TINYAOT_GEMM(T) {
   int ready = !b_row && !b_col;
-  if (n == 1 && !ready && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, pack))
+  T *right = (T *)pack;
+  if (n == 1 && !ready && LOCAL(row)(m, k, b, b_row, a, a_col, a_row, c, c_row, accumulate, right))
     return;
-  if (m == 1 && !ready && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, pack))
+  if (m == 1 && !ready && LOCAL(row)(n, k, a, a_col, b, b_row, b_col, c, c_col, accumulate, right))
     return;
   if (c_col != 1 && (c_row == 1 || n == 1) && m > 1) { /* compute the transpose */
     NAME(n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, pack);
@@ -222,7 +223,7 @@ void NAME TINYAOT_GEMM(T) {
   int here = in_place(sizeof(T), n, k, a_col);
   int64_t depth = part(k, KC, LINE), height = part(m, most_rows(sizeof(T), depth), MR);
   int64_t beside = n < WIDE ? n : WIDE;
-  T *right = (T *)pack, *pa = right + depth * UP(beside, NR);
+  T *pa = right + depth * UP(beside, NR);
   for (int64_t k0 = 0; k0 < k; k0 += depth) {
     int64_t kc = k - k0 < depth ? k - k0 : depth;
     int add = accumulate || k0;
