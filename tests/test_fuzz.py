@@ -47,6 +47,15 @@ def test_c_programs_are_compiled_together(monkeypatch):
     assert len(compiled[0]) > 12 and len(compiled) < 8
 
 
+@pytest.mark.skipif(why_unavailable("c") is not None, reason="no C compiler")
+def test_sources_that_share_a_header_of_macros_are_compiled_together():
+    def job(dim):
+        return ta.compile(lambda x: ta.argsort(x, dim), backend="c")(ta.tensor([[3.0, 1.0]]))
+
+    found = together.run_together([partial(job, dim) for dim in (0, 1)])
+    assert [x.tolist() for x in found] == [[[0, 0]], [[1, 0]]]
+
+
 def test_jobs_run_together_draw_what_they_draw_alone():
     def job(seed):
         ta.manual_seed(seed)

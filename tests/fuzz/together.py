@@ -18,7 +18,7 @@ from tinyaot import random
 from tinyaot.backends import cpu
 from tinyaot.backends.cpu import load
 from tinyaot.backends.toolchain import build
-from tinyaot.codegen.c import _INT_PRODUCT
+from tinyaot.codegen.c import _INT_PRODUCT, header
 from tinyaot.codegen.source import Source
 from tinyaot.errors import BackendError
 
@@ -27,6 +27,7 @@ HEADERS_END = "#define UNUSED(x) ((void)(x))\n"
 # What a line at file scope defines, and an integer product.
 DEFINED = re.compile(r"^(?![/}#\s])[^({=;\[]*?\b(\w+)\s*[({=;\[]", re.MULTILINE)
 ATTRIBUTE = re.compile(r"__attribute__\(\(\w+\)\)")
+SORTS = header("sort.h")  # its macro makes names that DEFINED does not see
 PRODUCT = re.compile(r"^INT_PRODUCT\(.*\)$", re.MULTILINE)
 
 
@@ -53,11 +54,11 @@ def compile_together(codes: Sequence[Source]) -> dict[str, Any]:
         if own != headers or not mark:
             raise AssertionError("C sources do not begin alike any more: see HEADERS_END")
         products.update(dict.fromkeys(PRODUCT.findall(body)))
-        body = PRODUCT.sub("", body.replace(_INT_PRODUCT, ""))
+        body = PRODUCT.sub("", body.replace(_INT_PRODUCT, "").replace(SORTS, ""))
         names = DEFINED.findall(ATTRIBUTE.sub("", body))
         known = re.compile(rf"\b({'|'.join(sorted(set(names)))})\b")
         bodies.append(known.sub(rf"\1__{i}", body))
-    text = "\n".join([headers, HEADERS_END, _INT_PRODUCT, *products, *bodies])
+    text = "\n".join([headers, HEADERS_END, SORTS, _INT_PRODUCT, *products, *bodies])
     try:
         library = ctypes.CDLL(str(build(text)))
     except BackendError as error:
