@@ -244,6 +244,21 @@ def test_a_steady_call_is_not_made_for_other_arguments(backend: str) -> None:
     assert weight.shape == (4, 16)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_steady_call_knows_which_argument_is_a_tensor_of_the_state(backend: str) -> None:
+    state = ta.tensor([4.0])
+    functions: list[Callable[[Any], Any]] = [
+        lambda x: x * state,
+        lambda x: x * 3 if x is state else x * 5,
+        lambda x: x * 3 if x is state else x * state,
+    ]
+    for fn in functions:
+        for given in (lambda: ta.tensor([1.0]), lambda: state):  # what calls become steady with
+            step = ta.compile(fn, backend=backend)
+            for x in (given(), given(), given(), state, ta.tensor([2.0]), state):
+                assert step(x).item() == fn(x).item()
+
+
 def _descend(layer: Any, x: Any) -> Any:
     loss = layer(x).square().mean()
     (gradient,) = ta.grad(loss, [layer.weight])

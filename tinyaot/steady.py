@@ -98,8 +98,8 @@ def guards(
     if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
         return None
     passed = {a.position for a in captured.arguments}
-    if not passed.isdisjoint(captured.by_grad.values()):
-        return None
+    if not passed.isdisjoint((*captured.by_grad.values(), *(i for _, i in captured.twins))):
+        return None  # an argument that leads to state, or is held there
     state = [i for i in found.guards if i not in passed]
     held: list[tuple[Slot | None, Tensor]] = [(captured.slots.get(i), sources[i]) for i in state]
     held += [(slot, sources[i]) for slot, i in captured.twins]
@@ -123,6 +123,11 @@ def guards(
     inputs = [at.get(i) or text.name(sources[i]) for i in found.guards]
     if not text.unread(found.unread, inputs, len(at)):
         return None
+    # `like` looks if an argument requires grad, or shares what is written; of the rest it is none.
+    able = (i for i in state if not (i in mutated or found.guards[i].requires_grad))
+    if distinct := frozenset(id(sources[i]) for i in able):
+        for x in at.values():
+            text.require(f"id({x}) not in {text.name(distinct)}")
     for i, k in captured.grads_read.items():
         if i in at or k in at:
             owner = at.get(i) or text.name(sources[i])
