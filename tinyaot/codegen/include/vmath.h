@@ -1,7 +1,8 @@
 /* Scalar functions for kernels, named by dtype, written so that a compiler vectorises them.
 
-   float32: exp, expm1, log, log1p, tanh, erf, sin, cos within 4 ulp; NaN, infinities and signed zeros as IEEE 754
-   says. Polynomials after Cephes (Moshier); fused multiply-add where written. float64: libm. */
+   float32: exp, expm1, log, log1p, tanh, erf, sin, cos within 4 ulp; NaN, infinities and signed
+   zeros as IEEE 754 says. Polynomials after Cephes (Moshier); fused multiply-add where written.
+   float64: libm. */
 #ifndef TINYAOT_VMATH_H
 #define TINYAOT_VMATH_H
 #ifdef __CUDACC_RTC__ /* NVIDIA's run-time compiler brings the functions, but no headers */
