@@ -56,7 +56,7 @@ def run(
     (m, k), n, itemsize = a.shape, b.shape[1], a.itemsize
     turned = c.strides[1] != itemsize and (c.strides[0] == itemsize or n == 1) and m > 1
     rows, columns, step = (n, m, b.strides[0]) if turned else (m, n, a.strides[1])
-    nbytes = pack_bytes([(rows, columns, k, step // itemsize, True, itemsize)])
+    nbytes = pack_bytes([(rows, columns, k, step // itemsize, True, ahead, itemsize)])
     pack = aligned_empty(nbytes + 64)
     pack[nbytes:] = 77
     tensors = []
@@ -126,7 +126,7 @@ def test_smaller_products_pack_no_more(itemsize: int) -> None:
     """The end of a ragged tile, or of a loop that a mask cuts short, has the room of a whole."""
 
     def room(m: int, k: int, exact: bool) -> int:
-        return pack_bytes([(m, 500, k, 0, exact, itemsize)])
+        return pack_bytes([(m, 500, k, 0, exact, False, itemsize)])
 
     for edge in (6, 96, 97, 192, 193, 320, 321, 1000, 1026, 1100):
         most = room(edge, edge, exact=False)

@@ -30,8 +30,7 @@ from tinyaot.backends.watch import Watch, can_watch
 from tinyaot.codegen.alike import fold
 from tinyaot.codegen.c import Emitter
 from tinyaot.codegen.nests import Check
-from tinyaot.codegen.panels import panels_of
-from tinyaot.codegen.products import Size, product_sizes
+from tinyaot.codegen.scratch import Scratch, scratch_of
 from tinyaot.codegen.source import Source
 from tinyaot.codegen.split import split
 from tinyaot.errors import BackendError
@@ -82,7 +81,6 @@ class CompiledC:
     threads: int
     code: Source
     entries: dict[str, EntryPoint]
-    products: set[Size] = field(default_factory=set)
     kernels: list[KernelInfo] = field(default_factory=list)
 
     @cached_property
@@ -90,25 +88,33 @@ class CompiledC:
         """The C text."""
         return self.code.text()
 
+    @property
+    def products(self) -> set[int]:
+        """Bytes of an element, of the products that it calls."""
+        return {
+            op.dtype.itemsize
+            for e in self.entries.values()
+            for op in e.plan.graph.work
+            if op.form == "dot" and op.dtype.is_floating
+        }
+
     @cached_property
-    def pack_bytes(self) -> int:
-        """What products pack into, of a thread."""
-        return padded(pack_bytes(self.products))
+    def scratch(self) -> Scratch:
+        """What its shares have."""
+        return scratch_of([e.plan for e in self.entries.values()], pack_bytes)
 
     @property
     def memory(self) -> dict[str, int]:
         """See `memory_of`."""
-        return memory_of([e.plan for e in self.entries.values()], self.pack_bytes)
+        return memory_of([e.plan for e in self.entries.values()], self.scratch.nbytes)
 
 
-def memory_of(plans: Collection[FusionPlan], pack: int) -> dict[str, int]:
-    """Bytes beyond the inputs: of the arena, all threads' scratch (with `pack`, what products pack
-    into), and the outputs and saved values of a call; `planned_peak` is their sum."""
-    arena, scratch, outputs, saved = 0, 0, 0, 0
+def memory_of(plans: Collection[FusionPlan], scratch: int) -> dict[str, int]:
+    """Bytes beyond the inputs: of the arena, all shares' scratch, and the outputs and saved values
+    of a call; `planned_peak` is their sum."""
+    arena, outputs, saved = 0, 0, 0
     for plan in plans:
         arena = max(arena, plan.storage.arena)
-        share = padded(plan.storage.scratch) + panels_of(plan).nbytes + pack
-        scratch = max(scratch, share * plan.threads)
         fresh = [o for _, o in plan.graph.forms.outputs if o.role != "mutated"]
         saved += sum(o.value.type.nbytes for o in fresh if o.role == "saved")
         outputs += sum(o.value.type.nbytes for o in fresh if o.role != "saved")
@@ -147,7 +153,7 @@ def compile_program(
                     function.text(),
                 )
             )
-    return CompiledC(program, threads, emitter.source(), entries, emitter.sizes, kernels)
+    return CompiledC(program, threads, emitter.source(), entries, kernels)
 
 
 def loops() -> dict[str, Any]:
@@ -158,8 +164,7 @@ def loops() -> dict[str, Any]:
 def planned_peak(program: Program) -> int:
     """Bytes that a call of a fused program will take, beyond its inputs."""
     plans = fusion_of(program, this_machine(), thread_count()).plans.values()
-    sizes = set().union(*map(product_sizes, plans))
-    return memory_of(plans, padded(pack_bytes(sizes)))["planned_peak"]
+    return memory_of(plans, scratch_of(plans, pack_bytes).nbytes)["planned_peak"]
 
 
 def unavailable() -> str | None:
@@ -203,14 +208,14 @@ class Executable:
         self.compiled = compiled = compile_program(program, threads)
         self.poison = wants_poison() if poison is None else poison
         source = c_with_laps(compiled.code, compiled.threads) if clocked else compiled.code
-        products = {itemsize for *_, itemsize in compiled.products}
+        products = compiled.products
         for itemsize in products:
             start(itemsize)
         self.loaded = load(source, whole=clocked)
         for itemsize in products:
             load_product(itemsize)
         pool = ctypes.c_void_p(load_pool()[1])
-        self.loaded.tinyaot_link(pool, ctypes.c_int64(compiled.pack_bytes))
+        self.loaded.tinyaot_link(pool, ctypes.c_int64(compiled.scratch.share))
         self.lock = threading.Lock()
         memory = compiled.memory
         self.arena = aligned_empty(memory["arena"] + spare)

@@ -56,7 +56,7 @@ def load_pool() -> tuple[ctypes.CDLL, int]:
     library.tinyaot_call.argtypes = [ctypes.c_void_p]
     measure = library.tinyaot_pack_bytes
     measure.restype = ctypes.c_int64
-    measure.argtypes = [ctypes.c_int, *[ctypes.c_int64] * 4, ctypes.c_int]
+    measure.argtypes = [ctypes.c_int, *[ctypes.c_int64] * 4, *[ctypes.c_int] * 2]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     return library, find(cores)
 
@@ -70,9 +70,9 @@ def load_product(itemsize: int) -> ctypes.CDLL:
     return library
 
 
-def pack_bytes(products: Iterable[tuple[int, int, int, int, bool, int]]) -> int:
+def pack_bytes(products: Iterable[tuple[int, int, int, int, bool, bool, int]]) -> int:
     """Bytes that the largest of these products packs into: rows, columns and terms, elements
-    between two of a row's terms (0: not known), whether the sizes are exact or at most those, and
-    bytes of an element."""
+    between two of a row's terms (0: not known), whether the sizes are exact or at most those, whether
+    the right operand is packed already, and bytes of an element."""
     measure = load_pool()[0].tinyaot_pack_bytes
     return max((measure(itemsize, *size) for *size, itemsize in products), default=0)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from importlib import resources
 
 from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
-from tinyaot.codegen.fallback import arguments, checks_of, fallback_lines
+from tinyaot.codegen.fallback import arguments, checks_of, fallback_lines, shares_lanes
 from tinyaot.codegen.loops import Kernel
 from tinyaot.codegen.lower import lower_nest
 from tinyaot.codegen.nests import Check
 from tinyaot.codegen.panels import packing, panels_of, right_of
 from tinyaot.codegen.printer import C, Printer, literal, neutral
-from tinyaot.codegen.products import Size, product_lines
+from tinyaot.codegen.products import product_lines
 from tinyaot.codegen.source import Call, Function, Source, Step
 from tinyaot.ops.core import is_half
 from tinyaot.passes.fusion.figures import tile_text
@@ -67,7 +67,6 @@ class Emitter:
         self.printer = Printer(C)
         self.kernels: dict[Kernel, str] = {}
         self.products: set[str] = set()
-        self.sizes: set[Size] = set()  # of all products that pack
         self.has_halves = False  # float16 or bfloat16 values
         self.has_sorts = False
         self.steps: list[Step] = []
@@ -152,13 +151,12 @@ class _Entry:
     # ---- a region -------------------------------------------------------------------------------
     def region(self, region: Region, number: int) -> Function:
         self.called, self.fills = set(), False
-        plan_bytes = padded(self.plan.storage.scratch)
-        per_share = plan_bytes + self.panels.nbytes
+        own_bytes = padded(self.plan.storage.scratch[region])
+        before = own_bytes + self.panels.nbytes.get(region, 0)
         lines = [
             f"  char *const arena = b[{self.arena}];",
-            f"  char *const scratch = (char *)b[{self.arena + 1}]"
-            f" + share * ({per_share}L + pack_bytes);",
-            f"  char *const pack = scratch + {per_share}L;",
+            f"  char *const scratch = (char *)b[{self.arena + 1}] + share * share_bytes;",
+            f"  char *const pack = scratch + {before}L;",
             "  UNUSED(arena), UNUSED(scratch), UNUSED(pack), UNUSED(error), UNUSED(share);",
         ]
         for op in region.members:
@@ -171,7 +169,7 @@ class _Entry:
                     raise AssertionError(f"{op} accumulates outside partial results")
         for op in region.members:
             if op in self.panels.at and (right := right_of(self.g, self.where, region, op)):
-                at = plan_bytes + self.panels.at[op]
+                at = own_bytes + self.panels.at[op]
                 self.packed[op], fill = packing(right, region, at)
                 lines += fill
         turn = None if shares_lanes(region) else number
@@ -274,7 +272,7 @@ class _Entry:
             if not op.dtype.is_floating:
                 self.emitter.products.add(op.dtype.short)
             packed = self.packed.get(op)
-            return product_lines(self.g, self.where, region, op, pad, self.emitter.sizes, packed)
+            return product_lines(self.g, self.where, region, op, pad, packed)
         if op.form == "fallback":
             args = arguments(self.g, op, self.where, region)
             out = self.where.own(op, region).text
@@ -283,11 +281,6 @@ class _Entry:
             self.checks += checks_of(op)
             return [pad + line for line in lines]
         return []  # a concatenation: its parts are in their slots
-
-
-def shares_lanes(region: Region) -> bool:
-    """Whether threads share the lanes of the one op."""
-    return len(region.members) == 1 and region.members[0].goes_along_lanes
 
 
 def comment(region: Region) -> str:

@@ -20,6 +20,12 @@ from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.storage import dense_strides
 
 Lines = list[str]
+FEW = 32  # places, which sort.h sorts where they are
+
+
+def shares_lanes(region: Region) -> bool:
+    """Whether threads share the lanes of the one op."""
+    return len(region.members) == 1 and region.members[0].goes_along_lanes
 
 
 def checks_of(op: Op) -> list[Check]:
@@ -101,11 +107,26 @@ def arg_reduce(op: Op, dialect: Dialect) -> Lines:
     )
 
 
+def place_bits(op: Op) -> int:
+    """Of a sort's key, and of the place beside it."""
+    source = op.ins[0]
+    return 64 if source.dtype.itemsize == 8 or source.shape[op.attrs["axis"]] > 1 << 32 else 32
+
+
+def sort_bytes(region: Region) -> int:
+    """What the region's sorts work in: keys with their places, twice unless there are few."""
+    found = 0
+    for op in region.members:
+        if op.name == "argsort" and op.type.size:
+            n = op.shape[op.attrs["axis"]]
+            found = max(found, place_bits(op) // 4 * n * (1 if n <= FEW else 2))
+    return found
+
+
 def argsort(op: Op, dialect: Dialect) -> Lines:
     """Each lane's keys with their places, sorted (see sort.h)."""
-    source, n = op.ins[0], op.ins[0].shape[op.attrs["axis"]]
+    source, n, width = op.ins[0], op.ins[0].shape[op.attrs["axis"]], place_bits(op)
     key = source.dtype.short if source.dtype.short in ("f32", "f64", "i64", "u32") else "i32"
-    width = 64 if source.dtype.itemsize == 8 or n > 1 << 32 else 32
     sign = "~" if op.attrs["descending"] else ""
     return [
         dialect.spare.format(f"place_{width}", "places", 2 * n) + ";",

@@ -28,10 +28,10 @@ ROW = 128  # bytes of a panel's row, or a divisor of it
 
 @dataclass(slots=True)
 class Panels:
-    """Where packed operands are, in bytes of scratch behind the plan's, and how many all take."""
+    """Where packed operands are, in bytes of scratch behind the plan's, and how many each region's take."""
 
     at: dict[Op, int] = field(default_factory=dict)
-    nbytes: int = 0
+    nbytes: dict[Region, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def panels_of(plan: FusionPlan) -> Panels:
             if used + nbytes <= most:
                 found.at[s.op] = used
                 used += nbytes
-        found.nbytes = max(found.nbytes, used)
+        found.nbytes[region] = used
     return found
 
 

@@ -308,7 +308,7 @@ C = Dialect(
     lambda name, params: f"static __attribute__((noinline)) void {name}({params})",
     vector=_simd,
     row="{0} {1}[{2}] __attribute__((aligned(64)))",
-    spare="static _Thread_local {0} {1}[{2}]",
+    spare="{0} *const {1} = ({0} *)pack",
     cuts=True,
     random_rows=True,
     across=True,

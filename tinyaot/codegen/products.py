@@ -6,7 +6,7 @@ label, then outer ones that continue it); the rest become loops. Transposes are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
@@ -20,8 +20,8 @@ from tinyaot.passes.fusion.regions import Region
 from tinyaot.passes.fusion.statements import Single
 
 # What packing takes: m, n, k, the step along a row of A (0: unknown), whether m, n, k are exact (or
-# at most those), bytes of an element.
-Size = tuple[int, int, int, int, bool, int]
+# at most those), whether B is packed already, bytes of an element. m = 0: a row that is gathered.
+Size = tuple[int, int, int, int, bool, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,21 @@ class Product:
         m, n = self.m, self.n
         return n.strides[1] != 1 and (m.strides[1] == 1 or n.extent == "1") and m.extent != "1"
 
-    def size(self, op: Op) -> Size:
-        """What packing takes."""
+    def size(self, op: Op, ready: bool = False) -> Size | None:
+        """What packing takes; None if nothing is packed. `ready`: the right operand is already."""
         m, n, k = self.m, self.n, self.k
+        exact, itemsize = self.known and k.extent.isdigit(), op.dtype.itemsize
+        if "1" in (m.extent, n.extent) and not ready:  # as row.h goes about it
+            (across, column), (along, step) = m.strides, k.strides
+            if n.extent != "1":
+                (across, column), (step, along) = n.strides, k.strides
+            if along == 1 != step:
+                return 0, 1, k.bound, step, k.extent.isdigit(), ready, itemsize
+            if along == 1 or across == column == 1:
+                return None
         rows, columns = (n.bound, m.bound) if self.turned else (m.bound, n.bound)
         step = k.strides[1 if self.turned else 0] if self.known else 0
-        exact = self.known and k.extent.isdigit()
-        return rows, columns, k.bound, step, exact, op.dtype.itemsize
+        return rows, columns, k.bound, step, exact, ready, itemsize
 
 
 def product_of(g: Graph, where: Addresses, region: Region, op: Op) -> Product:
@@ -98,15 +106,16 @@ def product_of(g: Graph, where: Addresses, region: Region, op: Op) -> Product:
     return Product(a, b, c, m, n, merge(dims.k, (a, b), region))
 
 
-def product_sizes(plan: FusionPlan) -> set[Size]:
-    """What the products of a plan pack, without their text."""
-    where = Addresses(plan, C.memory)
-    return {
-        product_of(plan.graph, where, region, s.op).size(s.op)
-        for region, statements in plan.schedule.statements.items()
-        for s in statements
+def product_sizes(
+    plan: FusionPlan, where: Addresses, region: Region, packed: Collection[Op]
+) -> set[Size]:
+    """What the products of a region pack; the right operands of those in `packed` are already."""
+    sizes = {
+        product_of(plan.graph, where, region, s.op).size(s.op, s.op in packed)
+        for s in plan.schedule.statements[region]
         if isinstance(s, Single) and s.op.form == "dot" and s.op.dtype.is_floating
     }
+    return {size for size in sizes if size}
 
 
 def open_loops(atoms: Sequence[Atom], region: Region, pad: str) -> list[str]:
@@ -133,10 +142,9 @@ def product_lines(
     region: Region,
     op: Op,
     pad: str,
-    sizes: set[Size],
     panels: Pointer | None = None,
 ) -> list[str]:
-    """C text of a product, whose size is added to `sizes`. `panels`: what it packs, packed."""
+    """C text of a product. `panels`: what it packs, packed."""
     product = product_of(g, where, region, op)
     a, b, c, m, n, k = product.a, product.b, product.c, product.m, product.n, product.k
     (am, cm), (bn, cn), (ak, bk) = m.strides, n.strides, k.strides
@@ -148,8 +156,6 @@ def product_lines(
     lines = open_loops(loops, region, pad)
     pointers = [at_loops(p, loops) for p in (a, b, c)]
     adds = ["1"] if region.kind[op] in ("acc", "own") else [f"i{x.id} > 0" for x in k.outer]
-    if op.dtype.is_floating:
-        sizes.add(product.size(op))
     call = "rt->gemm_" if op.dtype.is_floating else "gemm_"
     lines.append(
         f"{pad}{'  ' if lines else ''}{call}{op.dtype.short}({m.extent}, {n.extent}, {k.extent}, "

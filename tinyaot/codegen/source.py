@@ -20,9 +20,9 @@ MARK = """#if defined(__clang__)
 #endif
 """
 _STATE = """{0} const struct tinyaot_runtime *rt;
-{0} int64_t pack_bytes;"""
-_LINK = """void tinyaot_link(const struct tinyaot_runtime *runtime, int64_t pack) {
-  rt = runtime, pack_bytes = pack;
+{0} int64_t share_bytes;"""
+_LINK = """void tinyaot_link(const struct tinyaot_runtime *runtime, int64_t bytes) {
+  rt = runtime, share_bytes = bytes;
 }"""
 
 

@@ -73,7 +73,9 @@ def plan_regions(program: Program, log: list[Decision] | None = None) -> Program
             places[id_] = places[place.root]
     plans = fusion.plans.values()
     arena = max((p.storage.arena for p in plans), default=0)
-    scratch = max((padded(p.storage.scratch) * p.threads for p in plans), default=0)
+    scratch = max(
+        (padded(max(p.storage.scratch.values(), default=0)) * p.threads for p in plans), default=0
+    )
     return planned.replace(plan=Plan(arena, places, scratch))
 
 

@@ -37,15 +37,19 @@ static inline int64_t part(int64_t all, int64_t most, int64_t unit) {
 /* Rows of a block of A, at most. */
 static inline int64_t most_rows(int size, int64_t depth) { return UP(BLOCK / (size * depth), MR); }
 
-/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition);
-   of at most this size, if it is not `exact`: a smaller one may have larger parts. */
-static inline int64_t pack_bytes(int size, int64_t m, int64_t n, int64_t k, int64_t a_col,
-                                 int exact) {
+/* Bytes that a product of this size packs into (m, n and a_col as they are after a transposition;
+   m = 0: see row.h, a row that is gathered); of at most this size, if it is not `exact`: a smaller
+   one may have larger parts. `ready`: B is packed already. */
+static inline int64_t pack_bytes(int size, int64_t m, int64_t n, int64_t k, int64_t a_col, int exact,
+                                 int ready) {
   int64_t line = LINE_OF(size), depth = exact ? part(k, KC, line) : UP(k < KC ? k : KC, line);
   int64_t rows = exact ? part(m, most_rows(size, depth), MR) : UP(m, MR);
   int64_t block = size * depth * rows, most = BLOCK + MR * size * depth;
   if (block > most) block = most; /* the largest of any depth */
-  int64_t beside = UP(n < GROUP(size) ? n : GROUP(size), COLUMNS(size));
-  return size * depth * beside + (in_place(size, n, k, a_col) ? 0 : block);
+  int64_t beside = ready ? 0 : UP(n < GROUP(size) ? n : GROUP(size), COLUMNS(size));
+  int64_t last = exact && k < depth ? depth - k : 0; /* terms that no panel has */
+  if (!m) return size * (depth - last);
+  if (in_place(size, n, k, a_col)) return size * (depth - last) * beside;
+  return size * depth * beside + block - size * last * rows;
 }
 #endif

@@ -223,7 +223,7 @@ void NAME TINYAOT_GEMM(T) {
   int here = in_place(sizeof(T), n, k, a_col);
   int64_t depth = part(k, KC, LINE), height = part(m, most_rows(sizeof(T), depth), MR);
   int64_t beside = n < WIDE ? n : WIDE;
-  T *pa = right + depth * UP(beside, NR);
+  T *pa = ready ? right : right + depth * UP(beside, NR);
   for (int64_t k0 = 0; k0 < k; k0 += depth) {
     int64_t kc = k - k0 < depth ? k - k0 : depth;
     int add = accumulate || k0;

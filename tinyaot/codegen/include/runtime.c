@@ -164,8 +164,9 @@ void tinyaot_provide(int itemsize, void *product, void *panels) {
     runtime.gemm_f64 = product, runtime.panels_f64 = panels;
 }
 
-int64_t tinyaot_pack_bytes(int itemsize, int64_t m, int64_t n, int64_t k, int64_t a_col, int exact) {
-  return pack_bytes(itemsize, m, n, k, a_col, exact);
+int64_t tinyaot_pack_bytes(int itemsize, int64_t m, int64_t n, int64_t k, int64_t a_col, int exact,
+                           int ready) {
+  return pack_bytes(itemsize, m, n, k, a_col, exact, ready);
 }
 
 #include "call.h"

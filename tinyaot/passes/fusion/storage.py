@@ -8,6 +8,7 @@ concatenation live in its slots, so it has no code.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class Home:
 class Storage:
     homes: dict[Op, Home]
     arena: int
-    scratch: int
+    scratch: dict[Region, int]  # bytes of a share's, by the region that they serve
     sizes: dict[Op, tuple[int, int, int]] = field(default_factory=dict)  # bytes, levels first, last
 
 
@@ -70,7 +71,7 @@ def place(g: Graph, plan: Schedule, level: Mapping[Region, int], threads: int) -
             out_at[op] = len(out_at)
     for op, j in leaf_at.items():
         homes[op] = Home("input", j, dense_strides([a.size for a in g.flat[op]]))
-    scratch = 0
+    scratch: dict[Region, int] = {}
     shared: list[tuple[int, int, int, Op, int]] = []  # bytes, first and last level, op, step
     for region in plan.regions:
         local: dict[Op, list[int]] = {}
@@ -100,7 +101,7 @@ def place(g: Graph, plan: Schedule, level: Mapping[Region, int], threads: int) -
                 if op.form == "concat":
                     live += [plan.where[a.root][1] for a in g.reads[op]]
                 local[op] = live
-        scratch = max(scratch, place_scratch(g, region, local, homes))
+        scratch[region] = place_scratch(g, region, local, homes)
     arena, sizes = place_arena(g, plan, shared, homes)
     for part, (op, k) in sorted(slots.items(), key=lambda item: item[1][0].id):
         homes[part] = slot_of(g, homes[op], op, k)
@@ -126,16 +127,10 @@ def place_scratch(
     top = 0
     extents = {op: [region.extent(a) for a in g.flat[op]] for op in live}
 
-    def size_of(op: Op) -> int:
-        size = op.dtype.itemsize
-        for n in extents[op]:
-            size *= n
-        return padded(size)
-
-    for op in sorted(live, key=lambda op: (-size_of(op), op.id)):
-        size, first, last = size_of(op), min(live[op]), max(live[op])
-        at = first_fit(placed, size, first, last)
-        top = max(top, at + size)
+    size = {op: op.dtype.itemsize * math.prod(extents[op]) for op in live}
+    for op in sorted(live, key=lambda op: (-padded(size[op]), op.id)):
+        at = first_fit(placed, padded(size[op]), min(live[op]), max(live[op]))
+        top = max(top, at + size[op])
         homes[op] = Home("scratch", at, dense_strides(extents[op]), region)
     return top
 
