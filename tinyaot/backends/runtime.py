@@ -71,8 +71,8 @@ def load_product(itemsize: int) -> ctypes.CDLL:
 
 
 def pack_bytes(products: Iterable[tuple[int, int, int, int, bool, bool, int]]) -> int:
-    """Bytes that the largest of these products packs into: rows, columns and terms, elements
-    between two of a row's terms (0: not known), whether the sizes are exact or at most those, whether
-    the right operand is packed already, and bytes of an element."""
+    """Bytes that the largest of these products packs into (`Size` of codegen/products.py): rows,
+    columns and terms, elements between two of a row's terms (0: not known), whether the sizes are
+    exact or at most those, whether the right operand is packed, and bytes of an element."""
     measure = load_pool()[0].tinyaot_pack_bytes
     return max((measure(itemsize, *size) for *size, itemsize in products), default=0)

@@ -28,7 +28,7 @@ ROW = 128  # bytes of a panel's row, or a divisor of it
 
 @dataclass(slots=True)
 class Panels:
-    """Where packed operands are, in bytes of scratch behind the plan's, and how many each region's take."""
+    """Where packed operands are, in bytes of scratch behind the values; how many a region has."""
 
     at: dict[Op, int] = field(default_factory=dict)
     nbytes: dict[Region, int] = field(default_factory=dict)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tinyaot.codegen.addresses import Addresses, Pointer, extent_text
-from tinyaot.codegen.printer import C
 from tinyaot.passes.fusion.graph import Graph
 from tinyaot.passes.fusion.labels import Atom
 from tinyaot.passes.fusion.model import gemm_dims
