@@ -158,7 +158,8 @@ class Place:
 class Plan:
     """The memory plan of a scheduled Program: bytes of the arena and each value's place. All values
     with one root have equal places; how a view lies in its buffer follows from the nodes.
-    `scratch`: bytes beside the arena for what lives inside regions, of all threads."""
+    `scratch`: bytes beside the arena for what lives inside regions, of all threads, or what a node
+    allocates beside its result while it runs."""
 
     arena: int
     places: Mapping[int, Place]

@@ -8,7 +8,6 @@ runs. All are read off the plan; what is measured never is.
 from __future__ import annotations
 
 from tinyaot.ir import Place, Plan, Program
-from tinyaot.ops.core import TABLE
 
 
 def buffers_of(program: Program, *spaces: str) -> dict[int, Place]:
@@ -31,12 +30,7 @@ def output_bytes(program: Program) -> int:
 
 def scratch_bytes(program: Program) -> int:
     """The most that a node allocates beside its result while it runs, or what lives in regions."""
-    most = _planned(program).scratch
-    for node in () if program.is_fused else program.nodes:
-        types = [v.type for v in node.inputs]
-        for result in node.results:
-            most = max(most, TABLE[node.op].scratch(types, result.type, node.attrs))
-    return most
+    return _planned(program).scratch
 
 
 def planned_peak(program: Program) -> int:

@@ -27,7 +27,6 @@ from tinyaot.shapes import (
     Shape,
     TensorType,
     contiguous,
-    contiguous_strides,
     permute_geometry,
     reshape_geometry,
 )
@@ -236,21 +235,28 @@ def _flops(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
 
 
 def _scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
-    a, b = ins
+    return _strided([contiguous(t.shape) for t in ins], out, attrs)
+
+
+def _strided(views: Sequence[Geometry], out: TensorType, attrs: Attrs) -> int:
     item = out.dtype.itemsize
-    total = 4 * (a.size + b.size + out.size) if is_half(out.dtype.numpy) else 0
-    alone_a, alone_b, spec = _alone(attrs["spec"])
-    shapes = [
-        tuple(n for axis, n in enumerate(t.shape) if axis not in alone)
-        for t, alone in ((a, alone_a), (b, alone_b))
+    if out.dtype.kind != "float":
+        return 0
+    sizes = [math.prod(v.shape) for v in views]
+    total = 4 * (sum(sizes) + out.size) if is_half(out.dtype.numpy) else 0
+    *alone, spec = _alone(attrs["spec"])
+    # What is summed first has a memory of its own.
+    left = [
+        contiguous(tuple(n for axis, n in enumerate(v.shape) if axis not in axes)) if axes else v
+        for v, axes in zip(views, alone)
     ]
-    strides = [tuple(s * item for s in contiguous_strides(n)) for n in (*shapes, out.shape)]
-    plan = _plan(spec, shapes[0], strides[0], shapes[1], strides[1], strides[2], item)
-    for shape, view, alone in zip(shapes, (plan.a, plan.b), (alone_a, alone_b)):
-        nbytes = math.prod(shape) * max(item, 4)
-        if alone:
+    strides = [tuple(s * item for s in v.strides) for v in (*left, contiguous(out.shape))]
+    plan = _plan(spec, left[0].shape, strides[0], left[1].shape, strides[1], strides[2], item)
+    for seen, (axes, shape), summed in zip(left, (plan.a, plan.b), alone):
+        nbytes = math.prod(seen.shape) * max(item, 4)
+        if summed:
             total += nbytes
-        if reshape_geometry(permute_geometry(contiguous(shape), view[0]), view[1]) is None:
+        if reshape_geometry(permute_geometry(seen, axes), shape) is None:
             total += nbytes  # contracted letters in another order than the other operand's
     return total
 
@@ -286,4 +292,5 @@ dot: Primitive = declare(
     _flops,
     doc="Products summed over the letters that the result lacks.",
     scratch=_scratch,
+    strided=_strided,
 )

@@ -19,7 +19,7 @@ import numpy as np
 from tinyaot.ir import Node, Place, Plan, Program, Value
 from tinyaot.passes.homes import give_homes, may_write_over
 from tinyaot.passes.regions import plan_regions
-from tinyaot.passes.storage import Storages, is_constant, raising, storages_of
+from tinyaot.passes.storage import Storages, beside, is_constant, raising, storages_of
 from tinyaot.record import Decision
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -55,7 +55,8 @@ def plan_storages(
     planner = _Planner(program, homes.storages, homes.updates)
     planner.share_buffers()
     planner.assign_offsets()
-    result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places()))
+    scratch = max((beside(n, homes.storages) for n in program.nodes), default=0)
+    result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places(), scratch))
     if log is not None:
         values = program.values
         log += [

@@ -76,6 +76,17 @@ def storages_of(program: Program) -> Storages:
     return Storages(root, geometry, whole)
 
 
+def beside(node: Node, storages: Storages) -> int:
+    """Bytes that a node allocates beside its results while it runs."""
+    if storages.is_view(node):
+        return 0
+    primitive, views = TABLE[node.op], [storages.geometry[v.id] for v in node.inputs]
+    if primitive.strided and not all(v.is_contiguous for v in views):
+        return max(primitive.strided(views, r.type, node.attrs) for r in node.results)
+    types = [v.type for v in node.inputs]
+    return max((primitive.scratch(types, r.type, node.attrs) for r in node.results), default=0)
+
+
 def storage_of(program: Program, value: Value) -> tuple[int, Geometry]:
     """The root and the geometry of one value, where the others do not matter."""
     looks: list[tuple[Node, Callable[..., Geometry | None]]] = []
