@@ -53,6 +53,9 @@ Rule = Callable[..., Any]  # (cotangent, result, *operands, **attrs) -> cotangen
 TypeRule = Callable[..., TensorType]  # (*TensorTypes, **attrs)
 
 
+Strided = Callable[[Sequence[Geometry], Sequence[TensorType], TensorType, Attrs], int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Primitive:
     """One row of the table.
@@ -63,8 +66,8 @@ class Primitive:
              `scratch` bytes at most, beyond a few small fixed blocks; `out` may be the buffer of an
              operand that `may_overwrite` names, and overlaps no other. None: only `write`.
     scratch: bytes that `into` allocates when its operands are in C order: `(ins, out, attrs)`.
-    strided: the same for operands seen as these geometries say, `(geometries, out, attrs)`; None:
-             as much.
+    strided: the same for operands seen as these geometries say, `(geometries, ins, out, attrs)`;
+             None: as much.
     destroys: positions of operands whose buffer `out` may be; None: as the kind says.
     ufunc:   the NumPy ufunc that a map, a reduction or a scan is, where it is just that: an
              executor can call it (its `reduce`, its `accumulate`) without a frame of ours.
@@ -88,7 +91,7 @@ class Primitive:
     expr: str | None = None
     doc: str = ""
     scratch: Callable[[Sequence[TensorType], TensorType, Attrs], int] = lambda ins, out, attrs: 0
-    strided: Callable[[Sequence[Geometry], TensorType, Attrs], int] | None = None
+    strided: Strided | None = None
     destroys: tuple[int, ...] | None = None
     ufunc: np.ufunc | None = None
     geometry: Callable[..., Geometry | None] | None = None

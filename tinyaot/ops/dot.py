@@ -235,10 +235,12 @@ def _flops(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
 
 
 def _scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
-    return _strided([contiguous(t.shape) for t in ins], out, attrs)
+    return _strided([contiguous(t.shape) for t in ins], ins, out, attrs)
 
 
-def _strided(views: Sequence[Geometry], out: TensorType, attrs: Attrs) -> int:
+def _strided(
+    views: Sequence[Geometry], ins: Sequence[TensorType], out: TensorType, attrs: Attrs
+) -> int:
     item = out.dtype.itemsize
     if out.dtype.kind != "float":
         return 0

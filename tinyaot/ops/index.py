@@ -30,7 +30,7 @@ from tinyaot.ops.elementwise import eq, where
 from tinyaot.ops.leaf import full, iota, zeros_like
 from tinyaot.ops.reduce import check_axis
 from tinyaot.ops.views import reshape
-from tinyaot.shapes import Shape, TensorType, broadcast_shapes, int64
+from tinyaot.shapes import Geometry, Shape, TensorType, broadcast_shapes, int64
 
 _BLOCK = 1 << 16  # elements added at a time: bounds the memory that offsets take
 
@@ -166,8 +166,7 @@ def _scatter_into(
     # Where each element of src goes, as an offset into out's buffer.
     steps = _steps(out.shape)
     places = np.zeros(np.broadcast_shapes(*(i.shape for i in indices)), np.int64)
-    for index, axis in zip(indices, axes, strict=True):
-        places += (index.astype(np.int64) % max(out.shape[axis], 1)) * steps[axis]
+    _add_offsets(places, indices, out.shape, axes)
     inner = np.zeros((), np.int64)
     for axis in (a for a in range(out.ndim) if a not in axes):
         inner = inner[..., None] + np.arange(out.shape[axis]) * steps[axis]
@@ -178,6 +177,18 @@ def _steps(shape: Shape) -> list[int]:
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
+def _add_offsets(
+    places: np.ndarray, indices: Sequence[np.ndarray], shape: Shape, axes: Sequence[int]
+) -> None:
+    """Add to `places` how far from the first element of a buffer the indices of some axes are."""
+    steps, part = _steps(shape), np.empty(places.shape, np.int64)
+    for index, axis in zip(indices, axes, strict=True):
+        size = np.int64(max(shape[axis], 1))
+        np.remainder(index, size, out=part, dtype=np.int64, casting="unsafe")
+        np.multiply(part, steps[axis], out=part)
+        np.add(places, part, out=places)
+
+
 def _add_at(out: np.ndarray, outer: np.ndarray, inner: np.ndarray, src: np.ndarray) -> None:
     """out.flat[outer_i + inner_j] += src.flat[i, j], in order, a block of rows at a time.
 
@@ -185,13 +196,15 @@ def _add_at(out: np.ndarray, outer: np.ndarray, inner: np.ndarray, src: np.ndarr
     """
     flat = out.reshape(-1)  # a view: out is in C order
     wide = flat.astype(np.float32) if is_half(out.dtype) else flat
-    rows = src.reshape(outer.size, inner.size)
+    # Of a view in another order only a block is copied at a time.
+    elements: Any = src.reshape(-1) if src.flags.c_contiguous else src.flat
     block = min(max(1, _BLOCK // max(inner.size, 1)), outer.size)
     offsets = np.empty((block, inner.size), np.int64)
     for start in range(0, outer.size, max(block, 1)):
         part = outer[start : start + block, None]
         here = np.add(part, inner, out=offsets[: len(part)]).reshape(-1)
-        values = rows[start : start + len(part)].reshape(-1)
+        first = start * inner.size
+        values = elements[first : first + here.size]
         np.add.at(wide, here, values.astype(wide.dtype, copy=False))
     if wide is not flat:
         np.copyto(flat, wide, casting="same_kind")
@@ -201,16 +214,29 @@ def _scatter_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -
     if attrs["mode"] == "set":
         return sum(_cast_bytes(i) for i in ins[2:])
     inner = math.prod(n for axis, n in enumerate(out.shape) if axis not in attrs["axes"])
-    return 32 * (ins[1].size // max(inner, 1)) + 16 * inner + _add_scratch(ins[1], out, inner)
+    return _add_scratch(ins[1].size, out, inner)
 
 
-def _add_scratch(src: TensorType, out: TensorType, inner: int) -> int:
-    block = min(max(_BLOCK, inner), src.size)
-    return 8 * block + (4 * (out.size + block) if is_half(out.dtype.numpy) else 0)
+def _add_scratch(size: int, out: TensorType, inner: int, copied: bool = False) -> int:
+    """Of `size` elements to add, in rows of `inner`; `copied`: a block at a time."""
+    rows = size // max(inner, 1)
+    block = min(max(_BLOCK // max(inner, 1), 1), rows) * inner
+    each = 8 + 4 * is_half(out.dtype.numpy) + copied * out.dtype.itemsize
+    wide = 4 * out.size if is_half(out.dtype.numpy) else 0
+    return 8 * rows + max(8 * rows, 8 * inner + each * block + wide)
 
 
 def _cast_bytes(index: TensorType) -> int:
     return 0 if index.dtype is int64 else 8 * index.size
+
+
+def _scatter_strided(
+    views: Sequence[Geometry], ins: Sequence[TensorType], out: TensorType, attrs: Attrs
+) -> int:
+    if attrs["mode"] == "set":
+        return _scatter_scratch(ins, out, attrs)
+    inner = math.prod(n for axis, n in enumerate(out.shape) if axis not in attrs["axes"])
+    return _add_scratch(ins[1].size, out, inner, not views[1].is_contiguous)
 
 
 def _scatter_base(
@@ -255,6 +281,7 @@ scatter: Primitive = declare(
     flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
     doc="base with src set, or added, where `gather` with the same indices would read.",
     scratch=_scatter_scratch,
+    strided=_scatter_strided,
 )
 
 # ---- take_along, put_along ----------------------------------------------------------------------
@@ -276,9 +303,15 @@ def _along_shape(op: str, x: TensorType, index: TensorType, axis: int) -> Shape:
 
 def _mesh(index: np.ndarray, axis: int) -> tuple[Any, ...]:
     """Indices of all axes: `index` along `axis`, open ranges along the others."""
-    mesh: list[Any] = list(np.ix_(*(np.arange(n) for n in index.shape)))
-    mesh[axis] = index
-    return tuple(mesh)
+    lead = range(index.ndim - 1, -1, -1)
+    return tuple(
+        index if a == axis else np.arange(n).reshape(n, *(1,) * more)
+        for a, (n, more) in enumerate(zip(index.shape, lead))
+    )
+
+
+def _mesh_bytes(index: TensorType, axis: int) -> int:
+    return 8 * (sum(index.shape) - index.shape[axis])
 
 
 def _take_along(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
@@ -305,7 +338,9 @@ take_along: Primitive = declare(
         None,
     ),
     doc="x at `index` along one axis, each element of the result with an index of its own.",
-    scratch=lambda ins, out, attrs: out.nbytes + _cast_bytes(ins[1]),
+    scratch=lambda ins, out, attrs: (
+        out.nbytes + _cast_bytes(ins[1]) + _mesh_bytes(ins[1], attrs["axis"])
+    ),
 )
 
 
@@ -332,18 +367,27 @@ def _put_along_into(
     if mode == "set":
         out[_mesh(_in_order(index), axis)] = src
         return
-    mesh = list(_mesh(index, axis))
-    mesh[axis] = index.astype(np.int64) % max(out.shape[axis], 1)
     offsets = np.zeros(index.shape, np.int64)
-    for step, part in zip(_steps(out.shape), mesh, strict=True):
-        offsets += part * step
+    for a, (n, step) in enumerate(zip(index.shape, _steps(out.shape))):
+        if a != axis:
+            along = np.arange(n).reshape(n, *(1,) * (index.ndim - 1 - a))
+            np.add(offsets, np.multiply(along, step, out=along), out=offsets)
+    _add_offsets(offsets, [index], out.shape, [axis])
     _add_at(out, offsets.reshape(-1), np.zeros(1, np.int64), src)
 
 
 def _put_along_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
     if attrs["mode"] == "set":
-        return _cast_bytes(ins[2])
-    return 32 * ins[2].size + _add_scratch(ins[1], out, 1)
+        return _cast_bytes(ins[2]) + _mesh_bytes(ins[2], attrs["axis"])
+    return _add_scratch(ins[1].size, out, 1)
+
+
+def _put_along_strided(
+    views: Sequence[Geometry], ins: Sequence[TensorType], out: TensorType, attrs: Attrs
+) -> int:
+    if attrs["mode"] == "set":
+        return _put_along_scratch(ins, out, attrs)
+    return _add_scratch(ins[1].size, out, 1, not views[1].is_contiguous)
 
 
 def _put_along_base(g: Any, y: Any, base: Any, src: Any, index: Any, axis: int, mode: str) -> Any:
@@ -372,4 +416,5 @@ put_along: Primitive = declare(
     flops=lambda ins, out, attrs: ins[1].size if attrs["mode"] == "add" else 0,
     doc="base with src set, or added, where `take_along` with the same index would read.",
     scratch=_put_along_scratch,
+    strided=_put_along_strided,
 )

@@ -289,17 +289,29 @@ def _argsort_type(x: TensorType, axis: int, descending: bool) -> TensorType:
 
 
 def _argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    out = np.empty(x.shape, np.int64)
+    _argsort_into(out, x, axis, descending)
+    return out
+
+
+def _argsort_into(out: np.ndarray, x: np.ndarray, axis: int, descending: bool) -> None:
     if is_half(x.dtype):  # NumPy does not know bfloat16's NaN
         x = x.astype(np.float32)
     if descending:
         # Sorting the reversed array and reversing again keeps ties in their order.
         order = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
-        return np.ascontiguousarray(x.shape[axis] - 1 - np.flip(order, axis))
-    return np.ascontiguousarray(np.argsort(x, axis=axis, kind="stable"))
+        np.subtract(x.shape[axis] - 1, np.flip(order, axis), out=out)
+    else:
+        np.copyto(out, np.argsort(x, axis=axis, kind="stable"))
 
 
-def _argsort_into(out: np.ndarray, x: np.ndarray, axis: int, descending: bool) -> None:
-    np.copyto(out, _argsort(x, axis, descending))
+def _argsort_scratch(ins: Sequence[TensorType], out: TensorType, attrs: Attrs) -> int:
+    x, axis = ins[0], attrs["axis"]
+    half, n = is_half(x.dtype.numpy), x.shape[axis]
+    item = max(x.dtype.itemsize, 4 * half)
+    # NumPy sorts a lane that has gaps, or is reversed, in a copy.
+    lane = (8 + item) * n if axis < x.ndim - 1 else item * n * attrs["descending"]
+    return out.nbytes + lane + 4 * x.size * half
 
 
 argsort: Primitive = declare(
@@ -311,5 +323,5 @@ argsort: Primitive = declare(
     None,
     elements_in,
     doc="The indices that sort along an axis. Ties keep their order; NaN is the greatest.",
-    scratch=lambda ins, out, attrs: 3 * out.nbytes + ins[0].nbytes,
+    scratch=_argsort_scratch,
 )

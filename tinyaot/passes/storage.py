@@ -80,10 +80,10 @@ def beside(node: Node, storages: Storages) -> int:
     """Bytes that a node allocates beside its results while it runs."""
     if storages.is_view(node):
         return 0
-    primitive, views = TABLE[node.op], [storages.geometry[v.id] for v in node.inputs]
+    primitive, types = TABLE[node.op], [v.type for v in node.inputs]
+    views = [storages.geometry[v.id] for v in node.inputs]
     if primitive.strided and not all(v.is_contiguous for v in views):
-        return max(primitive.strided(views, r.type, node.attrs) for r in node.results)
-    types = [v.type for v in node.inputs]
+        return max(primitive.strided(views, types, r.type, node.attrs) for r in node.results)
     return max((primitive.scratch(types, r.type, node.attrs) for r in node.results), default=0)
 
 
