@@ -4,6 +4,9 @@ Two looks. The arena, and the scratch of threads where there is some, are over-s
 with a sentinel: the highest byte that a run changed is what it used. And NumPy's own allocator is
 replaced for the time of the run (its `PyDataMem_SetHandler`), so that every array's memory is
 counted, outputs and temporaries alike.
+
+On `c` that is what the plan says, but where masks or the ends of tiles leave a thread's last tile
+smaller than its room. On `numpy` it may be a few bytes more: scalars that NumPy converts.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def measure_peak(
             kept = run_whole(executable, given)
         del kept
         touched = max(touched, sum(_touched(b, sentinel) for b in executable.buffers_reused))
-        allocated = max(allocated, allocations.peak)
+        allocated = allocations.peak  # of the last run: the first may import, and fill caches
     return Measured(touched, allocated)
 
 

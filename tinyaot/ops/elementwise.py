@@ -119,7 +119,7 @@ def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
     # 1 / (1 + exp(-x)); exp(-x) may overflow to infinity, which gives the right 0.
     np.negative(x, out=out)
     np.exp(out, out=out)
-    np.add(out, 1, out=out)
+    np.add(out, _one(x.dtype), out=out)
     np.reciprocal(out, out=out)
 
 
@@ -131,6 +131,11 @@ def _rsqrt(x: np.ndarray, out: np.ndarray) -> None:
 @cache
 def _zero(dtype: np.dtype[Any]) -> np.ndarray:
     return np.zeros((), dtype)
+
+
+@cache
+def _one(dtype: np.dtype[Any]) -> np.ndarray:
+    return np.ones((), dtype)
 
 
 def _relu(x: np.ndarray, out: np.ndarray | None = None) -> Any:

@@ -204,8 +204,7 @@ def _add_at(out: np.ndarray, outer: np.ndarray, inner: np.ndarray, src: np.ndarr
         part = outer[start : start + block, None]
         here = np.add(part, inner, out=offsets[: len(part)]).reshape(-1)
         first = start * inner.size
-        values = elements[first : first + here.size]
-        np.add.at(wide, here, values.astype(wide.dtype, copy=False))
+        np.add.at(wide, here, elements[first : first + here.size].astype(wide.dtype, copy=False))
     if wide is not flat:
         np.copyto(flat, wide, casting="same_kind")
 
@@ -223,7 +222,7 @@ def _add_scratch(size: int, out: TensorType, inner: int, copied: bool = False) -
     block = min(max(_BLOCK // max(inner, 1), 1), rows) * inner
     each = 8 + 4 * is_half(out.dtype.numpy) + copied * out.dtype.itemsize
     wide = 4 * out.size if is_half(out.dtype.numpy) else 0
-    return 8 * rows + max(8 * rows, 8 * inner + each * block + wide)
+    return 8 * rows + max(8 * rows + 16, 8 * inner + each * block + wide)
 
 
 def _cast_bytes(index: TensorType) -> int:
@@ -370,8 +369,9 @@ def _put_along_into(
     offsets = np.zeros(index.shape, np.int64)
     for a, (n, step) in enumerate(zip(index.shape, _steps(out.shape))):
         if a != axis:
-            along = np.arange(n).reshape(n, *(1,) * (index.ndim - 1 - a))
-            np.add(offsets, np.multiply(along, step, out=along), out=offsets)
+            along = np.arange(0, n * step, step).reshape(n, *(1,) * (index.ndim - 1 - a))
+            np.add(offsets, along, out=offsets)
+            del along
     _add_offsets(offsets, [index], out.shape, [axis])
     _add_at(out, offsets.reshape(-1), np.zeros(1, np.int64), src)
 

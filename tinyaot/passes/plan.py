@@ -55,7 +55,8 @@ def plan_storages(
     planner = _Planner(program, homes.storages, homes.updates)
     planner.share_buffers()
     planner.assign_offsets()
-    scratch = max((beside(n, homes.storages) for n in program.nodes), default=0)
+    constants = {n.result.id for n in program.nodes if is_constant(n)}
+    scratch = max((beside(n, homes.storages, constants) for n in program.nodes), default=0)
     result = program.replace(stage="plan", plan=Plan(planner.arena, planner.places(), scratch))
     if log is not None:
         values = program.values

@@ -76,12 +76,18 @@ def storages_of(program: Program) -> Storages:
     return Storages(root, geometry, whole)
 
 
-def beside(node: Node, storages: Storages) -> int:
-    """Bytes that a node allocates beside its results while it runs."""
+def beside(node: Node, storages: Storages, constants: Set[int] = frozenset()) -> int:
+    """Bytes that a node allocates beside its results while it runs. `constants`: ids of values that
+    are one element seen everywhere."""
     if storages.is_view(node):
         return 0
     primitive, types = TABLE[node.op], [v.type for v in node.inputs]
-    views = [storages.geometry[v.id] for v in node.inputs]
+    views = [
+        Geometry(v.type.shape, (0,) * v.type.ndim)
+        if storages.root[v.id] in constants
+        else storages.geometry[v.id]
+        for v in node.inputs
+    ]
     if primitive.strided and not all(v.is_contiguous for v in views):
         return max(primitive.strided(views, types, r.type, node.attrs) for r in node.results)
     return max((primitive.scratch(types, r.type, node.attrs) for r in node.results), default=0)
