@@ -110,7 +110,7 @@ def arg_reduce(op: Op, dialect: Dialect) -> Lines:
 def place_bits(op: Op) -> int:
     """Of a sort's key, and of the place beside it."""
     source = op.ins[0]
-    return 64 if source.dtype.itemsize == 8 or source.shape[op.attrs["axis"]] > 1 << 32 else 32
+    return 64 if source.dtype.itemsize == 8 or source.shape[op.attrs["axis"]] >= 1 << 32 else 32
 
 
 def sort_bytes(region: Region) -> int:
