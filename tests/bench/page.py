@@ -1,11 +1,11 @@
 """Renders docs/benchmarks.md from what `run.py -o` and `ablate -o` wrote; no figure is typed.
 
-    python -m tests.bench.page --run run.jsonl --first first.jsonl --ablation ablation.jsonl \
-        > docs/benchmarks.md
+    python -m tests.bench.page --run run.jsonl --eager eager.jsonl --first first.jsonl \
+        --ablation ablation.jsonl > docs/benchmarks.md
 
---run: steps (workloads, variants, eager); --first: first calls and memory (default: the same);
---ablation: passes and rules. A section whose file is not given says what makes it. In a file the
-last line about a workload and a number of threads counts.
+--run: steps (workloads, variants); --eager, --first: the eager mode; first calls and memory
+(default: the same); --ablation: passes and rules. A section whose file is not given says what
+makes it. In a file the last line about a workload and a number of threads counts.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ PEERS = "torch_eager torch_compile torch_compile_whole jax"
 COMMANDS = {
     "run": f"python tests/bench/run.py -t 1 2 -p {PEERS} hips_autograd hand_c tinyaot_eager "
     "tinyaot_c -w all variants --limits -o run.jsonl",
+    "eager": f"python tests/bench/run.py -t 1 2 -p {HIPS} {EAGER} -o eager.jsonl",
     "first": f"python tests/bench/run.py -p {PEERS} tinyaot_c --build-timeout 900 -o first.jsonl",
     "ablation": "python -m tests.bench.ablate -b c numpy -t 1 2 -o ablation.jsonl; "
     "python -m tests.bench.ablate --rules -p all -b c numpy -o ablation.jsonl",
@@ -154,7 +155,7 @@ def eager(found: Sequence[Line]) -> None:
         if EAGER in s and HIPS in s:
             given = [seconds(s[HIPS]), seconds(s[EAGER]), ratio(s[EAGER], s[HIPS])]
             rows.append([run["workload"], str(run["threads"]), *given])
-    if rows or origin([], "run"):
+    if origin(found if rows else [], "eager"):
         table(["workload", "threads", "HIPS autograd", "tinyaot eager", "ratio"], rows)
 
 
@@ -222,7 +223,7 @@ def main() -> None:
     print("measured. Times come from machines that others may use, too: trust ratios within a run.")
     step_times(run)
     other_sizes(run)
-    eager(run)
+    eager(lines(args.eager) or run)
     first_calls(first)
     memory(first)
     ablation(lines(args.ablation))
