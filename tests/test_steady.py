@@ -259,6 +259,26 @@ def test_a_steady_call_knows_which_argument_is_a_tensor_of_the_state(backend: st
                 assert step(x).item() == fn(x).item()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_passed_may_be_held_in_reach(backend: str) -> None:
+    """A trainer passes its own batch: its calls are steady, as long as it passes that one."""
+
+    holder = ta.nn.Module()
+    holder.batch = ta.tensor([4.0])
+    step = ta.compile(lambda x: holder.batch * x, backend=backend)
+    for _ in range(3):
+        assert step(holder.batch).item() == 16.0
+    args = (holder.batch,)
+    found = step._specializations[-1]
+    check = guard_of(found, args, {}, step._find(args, {})[1])
+    assert check is not None and check(args, {}) is True
+    assert check((ta.tensor([5.0]),), {}) is MISS
+    assert step(ta.tensor([5.0])).item() == 20.0
+    holder.batch = ta.tensor([3.0])
+    assert step(holder.batch).item() == 9.0
+    assert step(*args).item() == 12.0
+
+
 def _descend(layer: Any, x: Any) -> Any:
     loss = layer(x).square().mean()
     (gradient,) = ta.grad(loss, [layer.weight])

@@ -98,11 +98,11 @@ def guards(
     if any(a.views for a in captured.arguments) or len({id(a) for a in given}) != len(given):
         return None
     passed = {a.position for a in captured.arguments}
-    if not passed.isdisjoint((*captured.by_grad.values(), *(i for _, i in captured.twins))):
-        return None  # an argument that leads to state, or is held there
+    if not passed.isdisjoint(captured.by_grad.values()):
+        return None
     state = [i for i in found.guards if i not in passed]
     held: list[tuple[Slot | None, Tensor]] = [(captured.slots.get(i), sources[i]) for i in state]
-    held += [(slot, sources[i]) for slot, i in captured.twins]
+    held += [(slot, sources[i]) for slot, i in captured.twins if i not in passed]
     if any(slot is not None and slot.read() is not t for slot, t in held):
         return None  # a NumPy array in reach
     text = Text(watch)
@@ -120,6 +120,11 @@ def guards(
     if not (text.tensors(held) and text.like(examples, written, apart)):
         return None
     at = {a.position: f"x{k}" for k, a in enumerate(captured.arguments)}
+    for slot, i in captured.twins:
+        if i in passed:  # what is passed is also held in reach
+            if (expression := text.read(slot)) is None:
+                return None
+            text.require(f"{expression} is {at[i]}")
     inputs = [at.get(i) or text.name(sources[i]) for i in found.guards]
     if not text.unread(found.unread, inputs, len(at)):
         return None
