@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,15 +75,21 @@ def run(
     assert (pack[nbytes:] == 77).all(), "packed beyond the end"
 
 
+def random_operands(size: tuple[int, int, int], kind: str) -> tuple[Any, Any, Any]:
+    """A, B and C of m, n, k."""
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    dtype = np.float32 if kind == "f32" else np.float64
+    a, b, c = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
+    return a, b, c
+
+
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("size", SIZES)
 def test_products(
     products: dict[str, Callable[..., None]], kind: str, size: tuple[int, int, int]
 ) -> None:
-    m, n, k = size
-    rng = np.random.default_rng(0)
-    dtype = np.float32 if kind == "f32" else np.float64
-    a, b, c = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
+    a, b, c = random_operands(size, kind)
     right = a.astype(np.float64) @ b.astype(np.float64)
     layouts = ("rows", "columns", "spread")
     for add in (False, True):
@@ -105,9 +112,7 @@ def test_what_is_packed_ahead_gives_the_same(
     products: dict[str, Callable[..., None]], kind: str, size: tuple[int, int, int]
 ) -> None:
     m, n, k = size
-    rng = np.random.default_rng(0)
-    dtype = np.float32 if kind == "f32" else np.float64
-    a, b, c = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
+    a, b, c = random_operands(size, kind)
     layouts = ("rows", "columns", "spread")
     for la, lb, lc in [(x, y, z) for x in layouts for y in layouts for z in layouts]:
         plain, ahead = laid_out(c, lc), laid_out(c, lc)
@@ -115,7 +120,7 @@ def test_what_is_packed_ahead_gives_the_same(
         run(products[kind], *operands, plain, add=True)
         run(products[kind], *operands, ahead, add=True, ahead=True)
         if 1 in (m, n):  # a row reads where its matrix lies, and adds up in another order
-            bound = k * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b) + np.abs(c)).max()
+            bound = k * np.finfo(a.dtype).eps * (np.abs(a) @ np.abs(b) + np.abs(c)).max()
             np.testing.assert_allclose(plain, ahead, rtol=0, atol=bound)
         else:
             np.testing.assert_array_equal(plain, ahead)
